@@ -26,6 +26,7 @@ from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock, StoreFaults
 from sim.cluster import STOPS_S
 from sim.load_cluster import UnrecordedStream
+from sim.load_plans import CONTEXTS
 from sim.load_runner import SimulatedRunner
 from tests.sim.load_scenes import LoadScene, lost_parts, play_in
 
@@ -358,14 +359,20 @@ def test_a_run_that_a_threshold_has_stopped_stays_stopped_when_its_leader_dies(m
     play(script)
 
 
-def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer() -> None:
-    """Scenario 18."""
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3, 0.6])
+def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer(after_s: float) -> None:
+    """Scenario 18: the same context, and nothing twice."""
 
     async def script(scene: LoadScene) -> None:
         job = await scene.run_under_load(layers=2, vus=8, duration="10s")
         await scene.until(lambda: not scene.loads(job))
+        await asyncio.sleep(after_s)
         scene.hosts[scene.leader_of(job)].crash()
         [summary] = await scene.finished(job)
+        code = scene.ledgers[job].code(1)
+        assert code.contexts == {name: [context] * 4 for name, context in CONTEXTS.items()}
+        ran = ("set_up Search", "collect Search", "set_up Checkout", "collect Checkout", "tear_down Search")
+        assert {name: code.runs[name] for name in ran} == dict.fromkeys(ran, 1)
         assert summary.requests == 8 * 100 + 8 * 50 * 2
         assert scene.ledgers[job].rounds == [1]
         assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]

@@ -21,6 +21,7 @@ from .fleet_go import FleetGo, with_gaps
 from .fleet_reports import FleetReports
 from .led_slice import LedSlice
 from .record import GoEnd, GoRecord
+from .record_size import add_end
 from .slice_go import AdoptedSlice, SliceGo, SliceResult, StoppedBefore
 from .slice_link import SliceLink
 
@@ -195,13 +196,14 @@ class FleetLoad:
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
         before = [part.total for part in fleet.record.lost if part.go == go.number and part.total is not None]
         asking = [asyncio.ensure_future(one.adopt(recorded)) for one in gos]
+        counted: set[int] = set()
         try:
             await asyncio.wait(asking, timeout=_ADOPT_S)
             in_time = {number: task.result() for number, task in enumerate(asking) if task.done()}
             if any(one.link is not None for one in in_time.values()):
                 totals = [one.total for one in in_time.values() if one.total is not None]
                 self._begin_with([*before, *totals])
-                before = []
+                before, counted = [], set(in_time)
             adopted: list[AdoptedSlice] = await asyncio.gather(*asking)
         finally:
             for task in asking:
@@ -216,7 +218,7 @@ class FleetLoad:
             await fleet.save()
             return None
         for number, one in enumerate(adopted):
-            if number not in in_time and one.total is not None:
+            if number not in counted and one.total is not None:
                 self._merger.add(number, one.total)
             if one.link is None:
                 self._merger.close(number)
@@ -280,7 +282,7 @@ class FleetLoad:
         if is_done:
             if not self._wanted or (not reports and total is None):
                 return [], GeneratorLost("all slices were lost")
-            fleet.record.ends.append(GoEnd(go=go.number, reports=reports, total=total, slices=slices))
+            add_end(fleet.record, GoEnd(go=go.number, reports=reports, total=total, slices=slices))
             await fleet.save()
         return reports, None
 

@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, BusError, InvalidInput, MainstayError, SchemaTooNew, StaleClaim
+from ...errors import (
+    BadArguments,
+    BusError,
+    InvalidInput,
+    MainstayError,
+    PayloadTooLarge,
+    SchemaTooNew,
+    StaleClaim,
+)
 from ...model import Job
 from ...stores import Query
 from ...worker import (
@@ -383,6 +391,8 @@ class _Lead:
             await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
 
     async def _save(self, summary: bytes) -> None:
         self._saved = replace(self._saved, summary=msgspec.Raw(summary))
@@ -396,7 +406,15 @@ class _Lead:
         await self._release()
 
     async def _write(self) -> bool:
-        return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+        try:
+            return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
+
+    def _too_large(self, error: PayloadTooLarge) -> LoadFailed:
+        """The run has begun, so it must not read as one that could not be started."""
+        why = "what its next leader would have to know cannot be stored"
+        return LoadFailed(f"load test {self._here.job.name} was ended: {why} ({error})")
 
 
 __all__ = ["FleetWork", "fleet_options_of"]

@@ -69,7 +69,8 @@ class SliceGo:
 
     async def start(self, link: SliceLink) -> None:
         """Order a slice to go, together with all others. Raises `GeneratorLost` if it cannot."""
-        order = self._go.order(offset_s=link.peer_clock.offset_s, begin_s=self._go.begin_s)
+        order = self._go.order(link.peer_clock, begin_s=self._go.begin_s)
+        link.start_doubt_s = order.doubt_s
         # an order that was lost should be repeated before the instant
         answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
         await link.ask(order, doing="it was under load", answer_s=answer_s)
@@ -134,6 +135,7 @@ class SliceGo:
             at_s = answer.at_s - link.peer_clock.offset_s
             go.begin(at_s=at_s - answer.begin_s, wall_s=answer.wall - answer.begin_s)
         self.is_confirmed = True
+        link.start_doubt_s = answer.doubt_s
         self.open(link, begin_s=answer.begin_s, upto=answer.windows)
         if answer.total is not None:
             link.windows.add_sum(answer.total)
@@ -318,7 +320,8 @@ class SliceGo:
             self.open(link, begin_s=begin_s)
             fleet.merger.join(link.number)
             done = done_before(fleet.record.lost, go.number, link.number)
-            order = go.order(offset_s=link.peer_clock.offset_s, begin_s=begin_s, done=done)
+            order = go.order(link.peer_clock, begin_s=begin_s, done=done)
+            link.start_doubt_s = order.doubt_s
             answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
             try:
                 await link.ask(order, doing="it was under load", answer_s=answer_s)

@@ -15,6 +15,7 @@ from ..generator_process import GeneratorLost, LineHandler
 from ..runner import LoadRunner, MakeSliceRunner
 from ..stats.model import Window
 from ..stats.sums import WindowSum
+from .context_limit import within_context
 from .messages import (
     PART_BYTES,
     AdoptGo,
@@ -173,11 +174,11 @@ class SliceWork:
             case CollectEnd(go):
                 return await self._collect(go)
             case SetUp(workflows, shared):
-                return await self._ready().set_up(workflows, shared, calls=calls)
+                return within_context(await self._ready().set_up(workflows, shared, calls=calls))
             case CollectProvided(workflows):
-                return await self._ready().collect_provided(workflows, calls=calls)
+                return within_context(await self._ready().collect_provided(workflows, calls=calls))
             case TearDown(workflows):
-                return await self._ready(refusing=False).tear_down(workflows, calls=calls)
+                return within_context(await self._ready(refusing=False).tear_down(workflows, calls=calls))
         return CommandAccepted()
 
     def _ready(self, *, refusing: bool = True) -> LoadRunner:
@@ -294,6 +295,7 @@ class SliceWork:
             begin_s=order.begin_s,
             windows=self._windows,
             total=self._total.window() if self._windows else None,
+            doubt_s=order.doubt_s,
         )
 
     def _bar(self, go: int) -> None:

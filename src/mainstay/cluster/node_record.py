@@ -137,6 +137,8 @@ class Membership(msgspec.Struct, kw_only=True):
     leads_since_s: float = _NEVER
     store_away: bool = False
     bus_away: bool = False
+    away_since_s: dict[str, float] = {}
+    """of the store and the bus, while they are away"""
     counted_s: float = _NEVER
     """silence before this moment does not count for closing: this manager could not judge"""
     deaf_until_s: float = _NEVER

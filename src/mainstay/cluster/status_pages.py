@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from .status import ClusterStatus, NodeInfo
@@ -29,7 +31,7 @@ def status_page(status: ClusterStatus, after: str = "", *, most_bytes: int = PAG
         if nodes and size > most_bytes:
             break
         nodes.append(node)
-    others = {"managers": [], "leads": [], "journal": [], "alarms": [], "refused": {}} if after else {}
+    others: dict[str, Any] = {"managers": [], "leads": [], "journal": [], "alarms": [], "refused": {}} if after else {}
     return StatusPage(
         status=msgspec.structs.replace(status, nodes=nodes, **others),
         next_after=nodes[-1].name if len(nodes) < len(left) else "",

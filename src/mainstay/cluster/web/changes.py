@@ -92,8 +92,8 @@ def _parts_of(status: ClusterStatus) -> dict[str, object]:
 
 
 def _content(node: NodeInfo) -> object:
-    """What clients want to know at once. Each beat has another number and slightly other loads, and each manager hears a
-    node at another moment."""
+    """What clients want to know at once. Each beat has another number and slightly other loads, and each manager hears
+    a node at another moment."""
     beat = msgspec.structs.replace(node.beat, number=0, cpu=round(node.beat.cpu, 1), memory=round(node.beat.memory, 1))
     return node.state, node.reason, node.overload, beat
 

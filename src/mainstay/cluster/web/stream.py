@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ...errors import InvalidInput, MainstayError
 from ...web.api import ApiRequest, Masker, NoParameters
 from ...web.live import TroubleMessage, event, event_of, stream_operation, stream_response
-from ..status import JournalEntry
+from ..status import ClusterStatus, JournalEntry
 from .views import masked_change, masked_cores, masked_status, watch_of
 from .watch import ClusterWatch
 
@@ -80,21 +80,25 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
             if watch.error and watch.error != trouble:
                 yield event("trouble", TroubleMessage(detail=watch.error))
             elif status is not None and not watch.error and (watch.versions.version != sent or trouble):
-                change = None if trouble else watch.versions.since(sent, status)
-                sent = watch.versions.version
                 mark = f"{watch.run_id}-{number}-{at_ms or status.at_ms}"
-                if change is not None:
-                    yield event("change", masked_change(change, masker), mark)
-                else:
-                    shown = masked_status(status, masker)
-                    data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)
-                    yield event_of("cluster", data, mark)
+                yield _state(watch, status, masker, mark, since=0 if trouble else sent)
+                sent = watch.versions.version
             if watch.cores is not None and watch.cores_version != sent_cores:
                 sent_cores = watch.cores_version
                 yield event("cores", masked_cores(watch.cores, masker))
             trouble = watch.error
             if watch.changed is changed:
                 await changed.wait()
+
+
+def _state(watch: ClusterWatch, status: ClusterStatus, masker: Masker, mark: str, *, since: int) -> bytes:
+    """What is new to a client that has the state of this version; the whole state if that is not known."""
+    change = watch.versions.since(since, status)
+    if change is not None:
+        return event("change", masked_change(change, masker), mark)
+    shown = masked_status(status, masker)
+    data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)
+    return event_of("cluster", data, mark)
 
 
 async def _since(watch: ClusterWatch, from_ms: int) -> list[JournalEntry]:
@@ -111,9 +115,10 @@ OPERATIONS = (
         "/cluster/stream",
         stream_cluster,
         "Watch the cluster",
-        "`event: cluster` with the state now, and then `event: change` with what differs since, at most once a second; "
-        "`event: cores` with the cores of the nodes, whenever they differ; `event: journal` for each entry of the journal from now on: a client that "
-        "reconnects with `Last-Event-ID` gets those after it. `event: trouble` if no manager answers.",
+        "`event: cluster` with the state now, and then `event: change` with what differs since, at most once a "
+        "second; `event: cores` with the cores of the nodes, whenever they differ; `event: journal` for each entry of "
+        "the journal from now on: a client that reconnects with `Last-Event-ID` gets those after it. `event: trouble` "
+        "if no manager answers.",
         tag="cluster",
         refusals=(404,),
         in_store=False,

@@ -142,7 +142,9 @@ class Manager:
         leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
         self._led = leading.counts
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
-        placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
+        placed = MemberSessions(
+            store, self._heard, away_s=self._liveness.away_s, degraded=self.members.degraded_sessions
+        )
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes

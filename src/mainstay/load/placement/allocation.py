@@ -43,6 +43,8 @@ class CoreNode(msgspec.Struct, frozen=True):
     name: str
     cores: int
     labels: Mapping[str, str] = {}
+    degraded: bool = False
+    """it is stressed or overloaded: it is used only where the others have no room"""
 
 
 class HeldCores(msgspec.Struct, frozen=True):
@@ -246,6 +248,23 @@ def _fits(sizes: Sequence[int], caps: Sequence[int]) -> bool:
     return len(sizes) <= len(caps) and all(size <= cap for size, cap in zip(sizes, caps, strict=False))
 
 
+def nodes_for(sizes: Sequence[int], names: Sequence[str], free: Mapping[str, int]) -> list[str] | None:
+    """Different nodes for slices of these sizes, the largest first: the first ones that `names` has, in the order of
+    preference, or those with the most free cores if these do not do; None: no nodes do.
+
+    >>> nodes_for([2, 2], ["a", "b", "busy"], {"a": 2, "b": 3, "busy": 8})
+    ['b', 'a']
+    >>> nodes_for([4, 2], ["a", "b", "busy"], {"a": 2, "b": 3, "busy": 8})
+    ['busy', 'b']
+    """
+    by_free = sorted(names, key=lambda name: -free[name])
+    for order in (names, by_free):
+        chosen = sorted(order[: len(sizes)], key=lambda name: -free[name])
+        if _fits(sizes, [free[name] for name in chosen]):
+            return chosen
+    return None
+
+
 class _Cores:
     """The free cores while they are dealt out."""
 
@@ -254,6 +273,7 @@ class _Cores:
     ) -> None:
         self.free = {name: max(0, node.cores - sum(holders[name].values())) for name, node in nodes.items()}
         self._holders = holders
+        self._degraded = {name for name, node in nodes.items() if node.degraded}
         self._alone = dict(alone)
         """nodes that one run has for itself, with its job"""
         self._given: dict[str, dict[str, int]] = {}
@@ -269,11 +289,11 @@ class _Cores:
             return False
         names = self._open_to(run)
         if run.n_nodes is not None:
-            names = names[: run.n_nodes]
             sizes = even_sizes(run.least, run.n_nodes)
-            if not _fits(sizes, [self.free[name] for name in names]):
+            chosen = nodes_for(sizes, names, self.free)
+            if chosen is None:
                 return False
-            given = dict(zip(names, sizes, strict=True))
+            given = dict(zip(chosen, sizes, strict=True))
         else:
             if sum(self.free[name] for name in names) < run.least:
                 return False
@@ -320,9 +340,9 @@ class _Cores:
         self._given[run.job] = {name: cores for name, cores in given.items() if cores}
 
     def _open_to(self, run: _Run) -> list[str]:
-        """The nodes that a run may use and that have free cores, those with most first."""
+        """The nodes that a run may use and that have free cores, those with most first, and degraded ones last."""
         names = [name for name in run.usable if self.free[name] and self._alone.get(name, run.job) == run.job]
-        return sorted(names, key=lambda name: (-self.free[name], name))
+        return sorted(names, key=lambda name: (name in self._degraded, -self.free[name], name))
 
     def _packed(self, names: Sequence[str], cores: int) -> dict[str, int]:
         """Cores on as few of these nodes as possible; the last part on the smallest node that holds it, so that larger
@@ -331,7 +351,8 @@ class _Cores:
         for at, name in enumerate(names):
             if self.free[name] >= cores:
                 smallest = min(
-                    (each for each in names[at:] if self.free[each] >= cores), key=lambda n: (self.free[n], n)
+                    (each for each in names[at:] if self.free[each] >= cores),
+                    key=lambda n: (n in self._degraded, self.free[n], n),
                 )
                 given[smallest] = cores
                 break
@@ -399,4 +420,5 @@ __all__ = [
     "could_hold",
     "even_sizes",
     "matching_nodes",
+    "nodes_for",
 ]

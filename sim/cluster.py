@@ -106,6 +106,8 @@ class ClusterWorld(NodesWorld):
     """by each client"""
     task_s: Sequence[float] = (2.0, 12.0, 90.0, 90.0)
     """how long tasks take at most: one of these"""
+    cancelled_part = 0.15
+    """of the jobs that are submitted"""
     cores = 4
     """of each node"""
     notices_s = _LOOK_S
@@ -512,7 +514,7 @@ class ClusterUser:
         for number in range(world.submits):
             await asyncio.sleep(self.pause_s())
             job_id = await self._submit(f"{self.name}-{number}", self.request(number))
-            if self._rng.random() < 0.15:
+            if self._rng.random() < world.cancelled_part:
                 await self._cancel(job_id)
 
     def pause_s(self) -> float:

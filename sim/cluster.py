@@ -465,10 +465,15 @@ class ClusterWorld(NodesWorld):
 
     async def _until_agreed(self) -> None:
         ends_s = self.loop.true_s + _AGREE_S
-        while text := self.disagreement():
+        while text := self.disagreement() or self._kept_ends():
             if self.loop.true_s > ends_s:
                 raise Violation(f"{_AGREE_S:.0f} s after all was settled, {text}")
             await asyncio.sleep(_LOOK_S)
+
+    def _kept_ends(self) -> str:
+        """The ends of jobs that nodes keep for the store; empty: there are none."""
+        kept = [path.name for path in self._disks.rglob("*.ndjson")]
+        return f"kept ends were not written: {kept}" if kept else ""
 
     async def _drain(self) -> None:
         """Stop all nodes, and look for what they leave."""
@@ -479,8 +484,8 @@ class ClusterWorld(NodesWorld):
             worker = self.node_machines[name].worker
             if worker is not None and worker.processes.running:
                 raise Violation(f"{worker.processes.running} outlive their node")
-        if kept := [path.name for path in self._disks.rglob("*.ndjson")]:
-            raise Violation(f"kept ends that were not written: {kept}")
+        if text := self._kept_ends():
+            raise Violation(text)
         for _ in range(60):
             left = [each.id for each in await self.store.sessions() if each.standing and not each.dead]
             if not left:

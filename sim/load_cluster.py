@@ -9,6 +9,7 @@ What must hold at every moment, beyond what `cluster` checks:
 - a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
 - a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
 - no load begins after a cancel was answered;
+- all slices of a workflow have the same context: what its setup and the workflows before it have returned;
 - the number of requests that a run shows never falls, unless a successor of the leader cannot ask a slice.
 
 And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
@@ -331,6 +332,8 @@ class LoadClusterWorld(ClusterWorld):
         if job.kind != "load":
             await super()._check_job(job, units)
             return
+        if job.id in self.ledgers:
+            self.ledgers[job.id].check_contexts()
         ended = [event.to for event in await self.store.events(job.id) if event.to in ("succeeded", "failed")]
         if len(ended) > 1:
             raise Violation(f"{job.id} settled as {ended}")

@@ -42,6 +42,11 @@ class AdoptedSlice(NamedTuple):
     """it has not begun this go, and cannot any more"""
 
 
+class StoppedBefore(GeneratorLost):
+    """A leader before this one has stopped the load, and died before it could record why: the run is not started
+    again."""
+
+
 class SliceGo:
     """One go in one slice."""
 
@@ -191,8 +196,9 @@ class SliceGo:
             if not end.began and self.is_confirmed:
                 raise link.not_done("it does not know that it was under load")
             if end.stopped and not self._fleet.is_ending():
-                why = self._fleet.record.ending or link.not_done("a leader before this one has stopped the run")
-                self._told = GeneratorLost(str(why))
+                why = self._fleet.record.ending
+                unknown = link.not_done("a leader before this one has stopped the run")
+                self._told = GeneratorLost(why) if why else StoppedBefore(str(unknown))
             elif end.isolated:
                 limit_s = self._fleet.settings.isolation_s
                 raise link.not_done(f"it had no contact for {limit_s:g} s, and stopped its load")
@@ -361,4 +367,4 @@ def _with(values: list[T], at: int, value: T) -> list[T]:
     return [*values[:at], value, *values[at + 1 :]]
 
 
-__all__ = ["AdoptedSlice", "SliceGo", "SliceResult"]
+__all__ = ["AdoptedSlice", "SliceGo", "SliceResult", "StoppedBefore"]

@@ -103,6 +103,8 @@ class MetricStats(msgspec.Struct, omit_defaults=True, kw_only=True):
 class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The state of a generator process itself within a window."""
 
+    node: str = ""
+    """where it runs; empty: on this machine"""
     lag: float = 0.0
     """the longest delay of its event loop, in seconds"""
     cpu: float = 0.0

@@ -599,7 +599,7 @@ class StoreUnavailable(StoreError):
 
 
 class ReconnectFailed(MainstayError):
-    """Whoever follows a run has reached nothing of its cluster for a minute. The run goes on without it."""
+    """A program that follows a run has reached nothing of its cluster for a minute. The run goes on."""
 
     code = "reconnect_failed"
 

@@ -23,7 +23,7 @@ log = logging.getLogger("mainstay.control")
 #: how long a round waits for a wake while a job is unsettled, and otherwise
 PLACEMENT_POLL_S, PLACEMENT_IDLE_S = 0.5, 2.0
 #: how often all settled jobs are looked at
-CLEAN_UP_S = 300.0
+CLEAN_UP_S = 120.0
 #: the wait after a write that another writer was faster than
 AGAIN_S = 0.02
 #: jobs that are advanced at a time

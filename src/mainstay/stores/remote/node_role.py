@@ -16,7 +16,7 @@ import msgspec
 from ...errors import InvalidInput, Overloaded, RoleRefused, SessionLost
 from ...kinds import kinds
 from ...lifecycle import table_of
-from ...model import BLANK, Job, Lane, Session, driver_ids
+from ...model import BLANK, Job, Lane, Session, driver_ids, is_reserved
 from ..port import ChangeResult, JobStore, NewJob, Query
 from .wire import WireChange
 
@@ -266,7 +266,7 @@ class NodeRole:
             raise self._refused(method, "a new job waits, or is due")
         if max(job.created_ms, job.changed_ms) > self._store.clock.now_ms() + _AHEAD_MS:
             raise InvalidInput("created_ms", "is in the future")
-        if _is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
+        if is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
             raise self._refused(method, f"the queue {job.queue} is reserved")
         keys = new.key is None or (new.key.scope, new.key.name) == (job.name, job.key)
         if not keys or (job.unique_key is not None and not job.unique_key.startswith(f"{job.name}/")):
@@ -342,7 +342,7 @@ class NodeRole:
     def _require_queues(self, method: str, queues: Sequence[str]) -> None:
         if len(queues) > _MANY:
             raise InvalidInput("queues", f"at most {_MANY} in one call")
-        if reserved := [queue for queue in queues if _is_reserved(queue)]:
+        if reserved := [queue for queue in queues if is_reserved(queue)]:
             raise self._refused(method, f"the queue {reserved[0][:80]} is reserved")
         allowed = self._queues(self._name)
         if allowed is None:
@@ -403,10 +403,6 @@ class _View:
             for job_id in self._held or ():
                 self._awaited.update(await self._store.awaited(job_id))
         return self._awaited
-
-
-def _is_reserved(queue: str) -> bool:
-    return queue.startswith("@")
 
 
 def _queue_of(kind: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from ...bus import Bus
@@ -106,6 +107,15 @@ class FleetContext:
         except BaseException as error:
             self.fail(error)
             raise
+
+    async def leads(self) -> bool:
+        """Whether the store takes this leader for the last one."""
+        if self.failure is None:
+            with contextlib.suppress(Exception):
+                async with self._saving:
+                    await self._save(self.record)
+                return True
+        return False
 
     def fail(self, why: BaseException) -> None:
         """Lead no more, and leave the slices to a successor."""

@@ -22,7 +22,7 @@ from .fleet_go import FleetGo
 from .fleet_load import FleetLoad
 from .fleet_reports import FleetReports, start_skew_s
 from .led_slice import LedSlice
-from .messages import UNREADABLE, KillSlice, decode_lines, decode_windows, line_subject, window_subject
+from .messages import UNREADABLE, CommandAccepted, KillSlice, decode_lines, decode_windows, line_subject, window_subject
 from .once_orders import OnceOrders
 from .record import FleetRecord
 from .settings import RELEASE_S, FleetSettings
@@ -108,12 +108,16 @@ class FleetRunner:
     async def __aenter__(self) -> Self:
         self.ended = asyncio.get_running_loop().create_future()
         job = self._fleet.job
-        for subject, take in (
-            (window_subject("*", job, "*"), self._take_windows),
-            (line_subject("*", job, "*"), self._take_lines),
-        ):
-            self._subscriptions.append(await self._fleet.bus.subscribe(subject, limit=_WAITING))
-            self._run(take(self._subscriptions[-1]))
+        try:
+            for subject, take in (
+                (window_subject("*", job, "*"), self._take_windows),
+                (line_subject("*", job, "*"), self._take_lines),
+            ):
+                self._subscriptions.append(await self._fleet.bus.subscribe(subject, limit=_WAITING))
+                self._run(take(self._subscriptions[-1]))
+        except BaseException:
+            await self._close()
+            raise
         self._run(self._watch_ended())
         return self
 
@@ -123,15 +127,18 @@ class FleetRunner:
             if self._releases_at_exit:
                 await self.release()
         finally:
-            self._fleet.is_stopping = True
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for subscription in self._subscriptions:
-                await subscription.close()
-            if not self.ended.done():
-                self.ended.set_result(None)
+            await self._close()
+
+    async def _close(self) -> None:
+        self._fleet.is_stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for subscription in self._subscriptions:
+            await subscription.close()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     # the port ---------------------------------------------------------------------------------------
 
@@ -280,7 +287,7 @@ class FleetRunner:
 
     async def _tell(self, link: SliceLink, order: StopRun | GiveUp | KillSlice) -> None:
         with contextlib.suppress(GeneratorLost):
-            await link.ask(order)
+            await link.ask(order, CommandAccepted)
 
     async def _watch_ended(self) -> None:
         fleet = self._fleet

@@ -21,7 +21,8 @@ from .fleet_go import FleetGo, with_gaps
 from .fleet_reports import FleetReports
 from .led_slice import LedSlice
 from .record import GoEnd, GoRecord
-from .slice_go import SliceGo, SliceResult
+from .record_size import add_end
+from .slice_go import SliceGo, SliceResult, StoppedBefore
 from .slice_link import SliceLink
 
 T = TypeVar("T")
@@ -57,8 +58,8 @@ class FleetLoad:
         return [one for one in self._slices if not one.is_dropped]
 
     async def all_ready(self) -> None:
-        """Wait until every slice has loaded the test. Raises `InvalidInput` if one refuses it, and `GeneratorLost` with
-        the reason of each slice that is not ready in time."""
+        """Wait until every slice has loaded the test, or the run is stopped. Raises `InvalidInput` if one refuses it,
+        and `GeneratorLost` with the reason of each slice that is not ready in time."""
         fleet, limit_s = self._fleet, self._fleet.settings.ready_s
 
         def is_decided() -> bool:
@@ -66,6 +67,8 @@ class FleetLoad:
             return fleet.is_ending() or any(one.error for one in wanted) or all(one.ready for one in wanted)
 
         await fleet.until(is_decided, within_s=limit_s)
+        if fleet.is_stopping:
+            return
         unready = [one for one in self._wanted if one.ready is None]
         for one in unready:
             if one.refusal is not None:
@@ -73,8 +76,6 @@ class FleetLoad:
         if unready:
             named = [one for one in unready if one.error is not None] or unready
             rule = f"it was not ready within {limit_s:g} s"
-            if fleet.is_stopping:
-                rule = "it was not ready when the run was stopped"
             raise GeneratorLost(f"not all slices are ready: {'; '.join(one.unready(rule) for one in named)}")
 
     async def run(self, make: _MakeGo, start: StartInstant | None) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
@@ -162,9 +163,6 @@ class FleetLoad:
             await self.all_ready()
         except InvalidInput as error:
             raise GeneratorLost(str(error)) from None
-        except GeneratorLost:
-            if not fleet.is_ending():
-                raise
 
     async def _order_all(
         self, go: FleetGo, gos: Sequence[SliceGo], links: dict[int, SliceLink]
@@ -203,7 +201,7 @@ class FleetLoad:
         unbegun = [number for number, one in enumerate(adopted) if one.is_unbegun]
         if (
             unbegun
-            and not any(one.link for one in adopted)
+            and not any(one.link or one.total is not None for one in adopted)
             and not any(part.go == go.number for part in fleet.record.lost)
         ):
             fleet.put_go(replace(recorded, void=True))
@@ -270,12 +268,13 @@ class FleetLoad:
         if is_done:
             if not self._wanted or (not reports and total is None):
                 return [], GeneratorLost("all slices were lost")
-            fleet.record.ends.append(GoEnd(go=go.number, reports=reports, total=total, slices=slices))
+            add_end(fleet.record, GoEnd(go=go.number, reports=reports, total=total, slices=slices))
             await fleet.save()
         return reports, None
 
     def _fatal(self, loss: GeneratorLost) -> GeneratorLost:
-        is_restarted = self._fleet.on_loss == "restart" and not self._fleet.is_killed
+        is_lost = not self._fleet.is_killed and not isinstance(loss, StoppedBefore)
+        is_restarted = is_lost and self._fleet.on_loss == "restart"
         return RestartNeeded(str(loss)) if is_restarted else loss
 
 

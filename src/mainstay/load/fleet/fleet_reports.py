@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from ..stats.model import SliceReport, Window
 from ..stats.tally import merge_windows
 from .fleet_context import FleetContext
@@ -12,6 +14,7 @@ from .fleet_go import merged_reports
 from .led_slice import LedSlice
 from .messages import encode
 from .record import LostPart
+from .record_size import RECORD_BYTES, record_bytes, reduction_note
 from .settings import FleetSettings
 from .slice_go import SliceGo
 
@@ -32,6 +35,8 @@ class FleetReports:
         """of gos that have no record of their end: the run was stopped in them"""
         self._left_out = 0
         """notes to leave out"""
+        self._reduced = fleet.record.reduced
+        """how exact the sums are that leaders before this one have kept"""
 
     def begin(self, slices: list[SliceGo]) -> list[SliceGo]:
         """A go begins in these slices."""
@@ -58,14 +63,15 @@ class FleetReports:
         if self._left_out:
             self._left_out -= 1
             return
-        parts, room = list[LostPart](), _MOST_BYTES
+        record, parts = self._fleet.record, list[LostPart]()
+        room = min(_MOST_BYTES, RECORD_BYTES - record_bytes(replace(record, received=[])))
         for part in self._noted():
             room -= len(encode(part))
             if room < 0:
                 self._left_out = _LEFT_OUT
                 return
             parts.append(part)
-        self._fleet.record.received = parts
+        record.received = parts
 
     def _noted(self) -> Iterator[LostPart]:
         running, known = self._fleet.running_go, set[int]()
@@ -80,10 +86,9 @@ class FleetReports:
     def reports(self) -> list[SliceReport]:
         """One for each assignment of a slice."""
         record = self._fleet.record
-        found: list[SliceReport] = []
-        for go in record.gos:
-            found += [report for end in record.ends if end.go == go.go for report in end.slices]
-            found += [part.report for part in record.lost if part.go == go.go]
+        found = [report for end in record.ends for report in end.slices]
+        # nothing follows the loss of an assignment
+        found += [part.report for part in record.lost]
         found += self._unrecorded
         found += [report for one in self._running for report in one.reports]
         links = [one.link for one in self._slices if one.link is not None and not one.is_dropped]
@@ -101,6 +106,7 @@ class FleetReports:
         return [
             *(lost_text(part, of, workflows[part.go]) for part in record.lost),
             *record.notes,
+            *([reduction_note(self._reduced)] if self._reduced else []),
             *clock_doubts(self.reports(), self._fleet.settings),
         ]
 

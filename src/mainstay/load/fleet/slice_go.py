@@ -45,6 +45,11 @@ class AdoptedSlice(NamedTuple):
     """it has not begun this go, and cannot any more"""
 
 
+class StoppedBefore(GeneratorLost):
+    """A leader before this one has stopped the load, and died before it could record why: the run is not started
+    again."""
+
+
 class SliceGo:
     """One go in one slice."""
 
@@ -69,7 +74,8 @@ class SliceGo:
 
     async def start(self, link: SliceLink) -> None:
         """Order a slice to go, together with all others. Raises `GeneratorLost` if it cannot."""
-        order = self._go.order(offset_s=link.peer_clock.offset_s, begin_s=self._go.begin_s)
+        order = self._go.order(link.peer_clock, begin_s=self._go.begin_s)
+        link.start_doubt_s = order.doubt_s
         # an order that was lost should be repeated before the instant
         answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
         await link.ask(order, CommandAccepted, doing="it was under load", answer_s=answer_s)
@@ -162,6 +168,7 @@ class SliceGo:
         if math.isinf(go.at_s):
             go.begin(at_s=at_s - answer.begin_s, wall_s=wall_s)
         self.is_confirmed = True
+        link.start_doubt_s = answer.doubt_s
         link.open(go.number, wall_s=wall_s, at_s=at_s, begin_s=answer.begin_s, upto=answer.windows)
         if answer.total is not None:
             link.windows.add_sum(answer.total)
@@ -252,8 +259,9 @@ class SliceGo:
         """Why a leader before this one has stopped the load; None: none has."""
         if not end.stopped or self._fleet.is_ending():
             return None
-        why = f"{self._slice.name}: a leader before this one has stopped the run"
-        return GeneratorLost(self._fleet.record.ending or why)
+        if self._fleet.record.ending:
+            return GeneratorLost(self._fleet.record.ending)
+        return StoppedBefore(f"{self._slice.name}: a leader before this one has stopped the run")
 
     # losses -----------------------------------------------------------------------------------------
 
@@ -366,7 +374,8 @@ class SliceGo:
             self.open(link, begin_s=begin_s)
             fleet.merger.join(link.number)
             done = done_before(fleet.record.lost, go.number, link.number)
-            order = go.order(offset_s=link.peer_clock.offset_s, begin_s=begin_s, done=done)
+            order = go.order(link.peer_clock, begin_s=begin_s, done=done)
+            link.start_doubt_s = order.doubt_s
             answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
             try:
                 limit_s = ahead_s + fleet.settings.confirm_s
@@ -418,4 +427,4 @@ def _with(values: list[T], at: int, value: T) -> list[T]:
     return [*values[:at], value, *values[at + 1 :]]
 
 
-__all__ = ["AdoptedSlice", "SliceGo", "SliceResult"]
+__all__ = ["AdoptedSlice", "SliceGo", "SliceResult", "StoppedBefore"]

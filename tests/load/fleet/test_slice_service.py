@@ -610,3 +610,27 @@ async def test_a_window_that_is_too_large_in_bytes_is_divided() -> None:
 
     assert [len(part.steps) for part in parts] == [1] * 5
     assert merge_windows(parts) == window
+
+
+async def test_a_slice_sends_one_sum_of_many_buckets_while_its_leader_asks_for_that(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
+        await desk.ask(PingSlice(go=1, together=10), number=0)
+        for bucket in range(13, 30):
+            desk.runner.on_window(Window(bucket=bucket, iterations=1, users=bucket))
+        sent = [decode_windows((await anext(messages)).body) for _ in range(1)]
+        # the word of a leader that is not heard again does not hold
+        desk.now_s += 5.1
+        for bucket in range(30, 32):
+            desk.runner.on_window(Window(bucket=bucket, iterations=1))
+        sent.append(decode_windows((await anext(messages)).body))
+
+    [(first, second), later] = sent
+    assert [(part.number, part.count, part.window.bucket, part.window.width) for part in (first, second)] == [
+        (0, 7, 13, 7),
+        (7, 10, 20, 10),
+    ]
+    assert (second.window.iterations, second.window.users) == (10, 29)
+    assert [(part.number, part.count, part.window.bucket) for part in later] == [(17, 1, 30), (18, 1, 31)]

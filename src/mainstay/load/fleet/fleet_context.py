@@ -18,6 +18,7 @@ from .record_size import make_room
 from .settings import FleetSettings
 from .slice_merger import SliceMerger
 from .spec import OnLoss
+from .together import TOGETHER
 
 
 class FleetContext:
@@ -56,6 +57,8 @@ class FleetContext:
         self.is_killed = False
         self.ending: StopRun | GiveUp | KillSlice | None = None
         """the last order that ends the load"""
+        self.together: Callable[[], int] = lambda: TOGETHER
+        """how many buckets slices put into one message"""
         self.failure: BaseException | None = None
         """why this leader cannot lead any more: a successor does"""
         self._save = save

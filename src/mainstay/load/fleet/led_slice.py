@@ -109,6 +109,7 @@ class LedSlice:
             clock=fleet.clock,
             steady=fleet.steady,
             leads=fleet.leads,
+            together=fleet.together,
             on_window=lambda window: fleet.merger.add(self.number, window),
             on_change=fleet.change,
         )

@@ -15,6 +15,7 @@ from ..engine.messages import CollectProvided, GiveUp, SetUp, StopRun, TearDown,
 from ..generator_process import Limits
 from ..run_spec import RunOrder
 from ..stats.model import Window
+from .together import TOGETHER
 
 #: bytes of an answer; a longer one goes in parts. The bus takes 1 MiB
 PART_BYTES = 512 * 1024
@@ -87,6 +88,8 @@ class PingSlice(msgspec.Struct, tag=True, kw_only=True):
     """all windows with lower numbers have arrived"""
     gaps: list[tuple[int, int]] = []
     """windows that have not arrived, and should have: from this number up to that one"""
+    together: int = TOGETHER
+    """how many buckets to put into one message, for the next seconds"""
 
 
 SliceOrder = (

@@ -37,6 +37,7 @@ from .messages import (
 from .peer_clock import PeerClock
 from .received_windows import ReceivedWindows
 from .settings import FleetMember, FleetSettings
+from .together import TOGETHER
 
 log = logging.getLogger("mainstay.load")
 
@@ -71,10 +72,12 @@ class SliceLink:
         clock: Clock,
         steady: Callable[[], float],
         leads: Callable[[], Awaitable[bool]],
+        together: Callable[[], int] = lambda: TOGETHER,
         on_window: Callable[[Window], None],
         on_change: Callable[[], None],
     ) -> None:
-        """`first`: the number of its first process, in the run."""
+        """`first`: the number of its first process, in the run. `together`: how many buckets it is to put into one
+        message."""
         self.member = member
         self.number = number
         self.peer_clock = PeerClock()
@@ -105,6 +108,7 @@ class SliceLink:
         self._clock = clock
         self._steady = steady
         self._leads = leads
+        self._together = together
         self._on_window = on_window
         self._on_change = on_change
         self._doing = "it was preparing"
@@ -339,7 +343,9 @@ class SliceLink:
     async def ping(self) -> SliceBeat | None:
         """Its state, if it answers in time; measures its clock, and asks for windows that were lost."""
         windows = self.windows
-        ping = PingSlice(echo_s=self._echo_s, go=self.go, upto=windows.upto, gaps=windows.gaps())
+        ping = PingSlice(
+            echo_s=self._echo_s, go=self.go, upto=windows.upto, gaps=windows.gaps(), together=self._together()
+        )
         sent_s = self._steady()
         answer = await self._send(self._command(ping, 0), self._settings.answer_s)
         if isinstance(answer, CommandRefused):

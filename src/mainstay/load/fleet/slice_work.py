@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -35,12 +36,10 @@ from .messages import (
     StartSlice,
     encode,
 )
+from .together import HOLDS_S, TOGETHER
 
 #: steps, checks and metrics in one message; a step takes up to 10 KB
 _MOST_STATS = 50
-#: windows in one message, which ends with the same bucket in all slices: then none waits for another. A message costs
-#: the bus, the node and the leader more than a window does
-TOGETHER = 2
 #: for notes of the start and the end to be stored, once the slice is released
 _STORE_S = 5.0
 
@@ -99,6 +98,8 @@ class SliceWork:
         self._unsent: list[SliceWindow] = []
         """the newest ones"""
         self._total = WindowSum()
+        self._together = (TOGETHER, math.inf)
+        """buckets in one message, and until when that holds"""
 
     @property
     def has_result(self) -> bool:
@@ -119,6 +120,7 @@ class SliceWork:
 
     def beat(self, ping: PingSlice) -> SliceBeat:
         """The state, with the windows that were lost. Forgets those that have arrived."""
+        self._together = (max(1, ping.together), self._steady() + HOLDS_S)
         repaired: list[SliceWindow] = []
         if ping.go == self._go:
             while self._kept and (first := next(iter(self._kept))) < ping.upto:
@@ -343,13 +345,20 @@ class SliceWork:
             self._kept[part.number] = part
             self._unsent.append(part)
             self._windows += 1
-        if (window.bucket + window.width) // TOGETHER > self._unsent[0].window.bucket // TOGETHER:
+        together = self._buckets_together
+        if (window.bucket + window.width) // together > self._unsent[0].window.bucket // together:
             self._send()
+
+    @property
+    def _buckets_together(self) -> int:
+        together, until_s = self._together
+        return together if self._steady() < until_s else TOGETHER
 
     def _send(self) -> None:
         if self._unsent:
             unsent, self._unsent = self._unsent, []
-            self._on_windows(unsent)
+            # a leader that has much to do merges one sum, not each of its windows
+            self._on_windows(joined(unsent) if self._buckets_together > TOGETHER else unsent)
 
 
 def divided(window: Window) -> list[Window]:
@@ -382,4 +391,4 @@ def joined(parts: Sequence[SliceWindow]) -> list[SliceWindow]:
     return joined(parts[:middle]) + joined(parts[middle:])
 
 
-__all__ = ["TOGETHER", "SliceWork", "divided", "joined"]
+__all__ = ["SliceWork", "divided", "joined"]

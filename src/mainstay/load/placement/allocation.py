@@ -167,7 +167,7 @@ class _Start(NamedTuple):
     order: Mapping[str, int]
     """of nodes with as many free cores, the lowest is taken first"""
     degraded: frozenset[str]
-    """nodes that are taken after all others"""
+    """nodes that are used last"""
 
 
 def _start(
@@ -230,6 +230,7 @@ class _Cores:
     def __init__(self, start: _Start) -> None:
         self.free = dict(start.free)
         self._start = start
+        self._degraded = start.degraded
         self._alone = dict(start.alone)
         self._given: dict[str, dict[str, int]] = {}
         """by job: how many cores it got on each node"""
@@ -301,8 +302,7 @@ class _Cores:
     def _open_to(self, run: _Run) -> list[str]:
         """The nodes that a run may use and that have free cores, those with most first, and degraded ones last."""
         names = [name for name in run.usable if self.free[name] and self._alone.get(name, run.job) == run.job]
-        start = self._start
-        return sorted(names, key=lambda name: (name in start.degraded, -self.free[name], start.order[name]))
+        return sorted(names, key=lambda name: (name in self._degraded, -self.free[name], self._start.order[name]))
 
     def _packed(self, names: Sequence[str], cores: int) -> dict[str, int]:
         """Cores on as few of these nodes as possible; the last part on the smallest node that holds it, so that larger
@@ -310,9 +310,10 @@ class _Cores:
         given: dict[str, int] = {}
         for at, name in enumerate(names):
             if self.free[name] >= cores:
-                fitting = [each for each in names[at:] if self.free[each] >= cores]
-                start = self._start
-                smallest = min(fitting, key=lambda each: (each in start.degraded, self.free[each], start.order[each]))
+                smallest = min(
+                    (each for each in names[at:] if self.free[each] >= cores),
+                    key=lambda each: (each in self._degraded, self.free[each], self._start.order[each]),
+                )
                 given[smallest] = cores
                 break
             given[name] = self.free[name]

@@ -274,13 +274,13 @@ class _Account:
     def _gang(self, run: PlacedRun, fresh: Sequence[PlacedSlice], now_ms: int) -> list[Assignment]:
         names = self._open_to(run, fresh[0].call)
         free = self._free()
-        pairs: list[tuple[PlacedSlice, str]] = [(each, each.call.node) for each in fresh]
+        pairs = [(each, each.call.node) for each in fresh]
         if not all(name in names and each.call.cores <= free[name] for each, name in pairs):
             # not where they were placed any more
             by_size = sorted(fresh, key=lambda each: (-each.call.cores, each.call.number))
             names.sort(key=lambda name: (name in self._degraded, -free[name], name))
             chosen = nodes_for([each.call.cores for each in by_size], names, free)
-            pairs = [] if chosen is None else list(zip(by_size, chosen, strict=True))
+            pairs = list(zip(by_size, chosen or [], strict=bool(chosen)))
         if not pairs or not all(may_assign(each.row, self._pool.nodes[name], now_ms=now_ms) for each, name in pairs):
             self._reserve(run, names)
             return []

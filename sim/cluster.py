@@ -298,9 +298,13 @@ class ClusterWorld(NodesWorld):
         """Whether a machine stood still, and has not yet had the time to learn what it lost."""
         return self.loop.true_s - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
 
+    def may_not_know(self, run: RunPlace) -> bool:
+        """Whether a run goes on which was lost while its machine stood still."""
+        return self.went_on(run.host.name.partition("/")[0])
+
     def _doubled(self, one: RunPlace, other: RunPlace) -> None:
-        """Two runs of the same work go on. Right after a pause, a machine may not know yet that it lost its work."""
-        if any(self.went_on(run.host.name.partition("/")[0]) for run in (one, other)):
+        """Two runs of the same work go on."""
+        if self.may_not_know(one) or self.may_not_know(other):
             return
         self._found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "

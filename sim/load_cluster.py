@@ -50,6 +50,7 @@ from .faults import Fault
 from .load_ledger import AssignmentLoad, RunLedger, SliceKey
 from .load_plans import drawn_options, load_request
 from .load_runner import SimulatedGenerator, SimulatedRunner
+from .run_places import RunPlace
 from .runs import Violation
 
 #: a run hears of its cancel at once, or with the next beat of its leader; an order to go that is under way then begins
@@ -180,6 +181,10 @@ class LoadClusterWorld(ClusterWorld):
             )
         with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
             yield
+
+    def may_not_know(self, run: RunPlace) -> bool:
+        # a generator looks at its clock before it sends
+        return " process " not in run.work and super().may_not_know(run)
 
     async def ask(self, name: str) -> None:
         await LoadUser(self, name).run()

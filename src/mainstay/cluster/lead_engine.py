@@ -48,6 +48,10 @@ class LeadEngine:
         """The jobs that it leads now."""
         return [] if self._engine is None else [run.job.id for run in self._engine.running]
 
+    def counts(self) -> dict[str, int]:
+        """What the handlers of its jobs have counted since it began, by name."""
+        return self._program.counts()
+
     async def start(self) -> None:
         """Open a session, and begin to claim."""
         await self._start_engine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
@@ -63,6 +64,13 @@ class LeadProgram:
         except MissingExtra as error:
             raise CannotLead(name, error) from error
         return made
+
+    def counts(self) -> dict[str, int]:
+        """What the handlers have counted, by name."""
+        counts: Counter[str] = Counter()
+        for work in self._works.values():
+            counts.update(getattr(work, "counts", {}))
+        return dict(counts)
 
     def pack(self, value: Any) -> bytes:
         return bytes(value) if isinstance(value, msgspec.Raw) else msgspec.msgpack.encode(value)

@@ -308,6 +308,7 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            cancels_unconfirmed=self.leading_jobs.counts().get("cancels_unconfirmed", 0),
             alarms=self._alarms(),
         )
 

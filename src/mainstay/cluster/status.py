@@ -93,6 +93,8 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     dispatches: Mapping[str, int] = {}
     """slices of runs that it has assigned to nodes as the placement leader since its session began, by outcome:
     assigned, confirmed, replaced, given_back, lost, failed, given_up"""
+    cancels_unconfirmed: int = 0
+    """slices of runs that it has led since it began which did not confirm their stop"""
     alarms: Mapping[str, str] = {}
     """what an operator should look at: sort and name, such as `mass_silence` or `version:n1` -> a sentence"""
 

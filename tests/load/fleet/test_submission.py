@@ -66,7 +66,7 @@ async def test_a_test_is_sent_as_a_bundle_and_its_job_waits_for_a_manager(
         assert (options.demand.nodes, options.demand.processes, options.demand.most) == (2, None, 20)
         assert (options.on_loss, options.vus, options_of(job.payload).vus) == ("continue", 20, 20)
         assert options.spec.order.source == Source(file="shop.py")
-        assert (options.demand.start_by_ms, job.options.start_by_ms) == (None, None)
+        assert job.options.start_by_ms is None
         # the drain, a node that does not confirm the stop, the release, and what every run takes
         assert job.options.grace_s == 30 + 15 + 10 + 15
         assert options.spec.plan.workflows["Shop"].most_users == 20
@@ -127,9 +127,41 @@ async def test_two_submits_with_one_key_are_one_job_and_another_test_is_a_confli
         again = await submitted(cluster, test, FleetDemand(1, wait="5m"), key="nightly")
 
         assert again.id == first.id
-        assert first.options.start_by_ms == stored_options(first).demand.start_by_ms == first.created_ms + 300_000
+        assert first.options.start_by_ms == first.created_ms + 300_000
         with pytest.raises(KeyConflict):
             await submitted(cluster, test, FleetDemand(1, on_loss="fail"), key="nightly")
+
+
+async def test_a_submit_with_the_key_of_a_run_is_that_run_although_its_nodes_have_gone(tmp_path: Path) -> None:
+    """The answer to the first one was lost."""
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+        first = await submitted(cluster, test, FleetDemand(1), key="nightly")
+        for session in await cluster.behind.store.sessions():
+            if session.node:
+                await cluster.behind.store.close_session(session.id)
+
+        assert (await submitted(cluster, test, FleetDemand(1), key="nightly")).id == first.id
+        with pytest.raises(InvalidInput, match="no node runs slices"):
+            await submitted(cluster, test, FleetDemand(1), key="another")
+
+
+async def test_the_order_of_labels_makes_no_other_run_of_a_key(tmp_path: Path) -> None:
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        await cluster.join("n1", labels={"zone": "a", "disk": "ssd"})
+        first = await submitted(cluster, test, FleetDemand(1, labels={"zone": "a", "disk": "ssd"}), key="nightly")
+        again = await submitted(cluster, test, FleetDemand(1, labels={"disk": "ssd", "zone": "a"}), key="nightly")
+        assert again.id == first.id
+
+
+async def test_the_wait_for_cores_of_a_delayed_run_begins_when_it_is_due(tmp_path: Path) -> None:
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+        job = await submitted(cluster, test, FleetDemand(1, wait="5m"), delay="1h")
+        assert job.options.start_by_ms == job.created_ms + 3_600_000 + 300_000
 
 
 async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,13 +321,13 @@ async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missi
             await cluster.sleep(seconds)
             await cluster.join(f"n{len(await cluster.behind.store.sessions()) + 1}")
 
-        payload = await cluster.submitter(sleep=sleep).prepare(planned, FleetDemand(2, wait="5m"))
+        request = await cluster.submitter(sleep=sleep).prepare(planned, FleetDemand(2, wait="5m"))
 
         assert cluster.notes == [
             "waiting for nodes: no node runs slices of load tests",
             "waiting for nodes: it needs 2 nodes, and there are 1: n1",
         ]
-        assert payload.options.demand.start_by_ms == begun_ms + 300_000
+        assert request.wait_s == 300 - (cluster.clock.now_ms() - begun_ms) / 1000
 
 
 async def test_nodes_that_do_not_come_in_time_are_named(tmp_path: Path) -> None:

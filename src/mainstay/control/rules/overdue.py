@@ -115,7 +115,10 @@ def _limit(what: str, limit_s: float | None) -> str:
 def _missed_start(job: Job) -> Moves:
     """It had not begun by its queue deadline: settled, for an operator or the submitter to decide."""
     by = time_text(job.options.start_by_ms or 0)
-    message = f"no attempt had begun by {by} (queue deadline)"
+    if job.awaits_cores:
+        message = f"got no cores by {by} (queue deadline): {job.reason or 'it was not placed'}"
+    else:
+        message = f"no attempt had begun by {by} (queue deadline)"
     error = ErrorInfo(type="QueueDeadline", code="queue_deadline", message=message)
     return (Move(to="timed_out", reason=message, fields={"error": error}),)
 

@@ -69,8 +69,6 @@ _LONGEST_REASON = 1000
 _PAGE = 500
 #: how a run has ended that had no time left
 _OVERRAN = f"cancelled: {OVERRAN}"
-#: slices that did not confirm the stop of their run
-UNCONFIRMED = "cancels_unconfirmed"
 #: what ends the run; anything else that stops a leader leaves it to another one
 _ENDS = (CANCELLED, OVERRAN, STALLED)
 
@@ -89,8 +87,6 @@ class FleetWork:
     def __init__(self, host: LeadHost) -> None:
         self._host = host
         self.settings = FleetSettings()
-        self.counts = {UNCONFIRMED: 0}
-        """what became of its runs, for the metrics of the manager"""
         self.record: Callable[..., StreamOutput] = StreamOutput
         """makes the output that records a run into a file; a simulation sets one without a thread"""
 
@@ -209,7 +205,7 @@ class _Lead:
 
     async def _led(self, slices: list[StoredSlice]) -> Summary:
         job = self._here.job
-        async with StoredAssignments(self._control, slices, actor=job.session or "") as assignments:
+        async with StoredAssignments(self._control, slices, actor=job.session or "", rng=self._host.rng) as assignments:
             stream = self._work.record(self._host.folder() / f"{job.id}-{job.token}.ndjson.zst")
             cores = [each.call.cores for each in slices]
 
@@ -254,7 +250,8 @@ class _Lead:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
-            self._work.counts[UNCONFIRMED] += sum(one.stop == "unconfirmed" for one in summary.slices)
+            self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
+            self._host.counts["cancels_unconfirmed"] += sum(each.stop == "unconfirmed" for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:

@@ -22,9 +22,11 @@ from mainstay.load.fleet.slice_service import SliceService
 from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.fleet.spec import SLICE
 from mainstay.load.generator_process import GeneratorLost
+from mainstay.load.handler import summary_of as summary_from
 from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Header, Summary
 from mainstay.model import Job
+from mainstay.task import Sealer
 from mainstay.testing import BusFaults, LoopClock, StoreFaults
 from mainstay.worker import Context
 from sim.cluster import STOPS_S
@@ -534,6 +536,25 @@ def test_a_cancel_under_load_ends_it_within_seconds_and_keeps_what_was_measured(
         assert await scene.until(lambda: not scene.loads(job)) <= 4
         [row] = await scene.settled(job)
         assert row.status == "cancelled"
+        await scene.all_left()
+
+    play(script)
+
+
+def test_a_cancel_that_a_node_does_not_hear_is_counted_as_unconfirmed() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(duration="60s")
+        leader = scene.leader_of(job)
+        async with scene.fault("deaf", scene.node_with(scene.slices(job)[0])):
+            scene.cancelled.add(job)
+            await scene.control.operations.cancel(job, actor="ann")
+            [row] = await scene.settled(job)
+        manager = scene.manager_machines[leader].manager
+        assert manager is not None
+        assert manager.info().cancels_unconfirmed == 1
+        summary = summary_from(row, Sealer(None))
+        assert summary is not None
+        assert sorted(one.stop for one in summary.slices) == ["stopped", "stopped", "stopped", "unconfirmed"]
         await scene.all_left()
 
     play(script)

@@ -398,7 +398,7 @@ async def test_a_setup_that_returns_more_than_the_context_takes_has_failed(desk:
 
     assert isinstance(answer, Values)
     assert answer.values == {}
-    rule = "token returned 1172 KiB; the context of a run on nodes has at most 256 KiB"
+    rule = "token returned 1172 KiB; the context of a run on nodes has at most 480 KiB"
     assert answer.failed["Shop"].startswith(rule)
     assert answer.failed["Buy"] == "y" * 2000
 

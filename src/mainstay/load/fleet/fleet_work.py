@@ -250,6 +250,7 @@ class _Lead:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
+            self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:

@@ -20,6 +20,7 @@ KIND = Kind(
         ),
     ),
     operations="mainstay.load.web.api:OPERATIONS",
+    streams="mainstay.load.web.stream:OPERATIONS",
     pages="mainstay.load.web.dashboard:PAGES",
     navigation=(NavigationEntry(path="/loads", title="Load tests", key="l"),),
     job_page="/loads/{id}",

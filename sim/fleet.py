@@ -16,7 +16,7 @@ from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.stats.model import Window
 from mainstay.testing import BusFaults, FaultyBusNetwork, LoopClock, SimulatedHost, VirtualLoop
 
-from .load_runner import SimulatedRunner, SimulatedTarget
+from .load_runner import SimulatedCode, SimulatedRunner, SimulatedTarget
 
 #: the host of the first leader
 LEADER = "leader"
@@ -112,6 +112,7 @@ class SimulatedMember:
             on_start=self._note_start,
             on_end=self._note_end,
         )
+        self._clock_s = clock_s
         self.host.start(self._serve())
 
     async def _serve(self) -> None:
@@ -125,11 +126,12 @@ class SimulatedMember:
     async def _note_end(self, end: Any) -> None:
         self.ends.append(end)
 
-    def _make(self, *given: Any, **named: Any) -> SimulatedRunner:
+    def _make(self, *given: Any, until: Callable[[], float], **named: Any) -> SimulatedRunner:
         fleet = self._fleet
         runner = SimulatedRunner(
             *given,
             **{**named, **fleet.traits.get(self.number, {})},
+            until=lambda: until() - self._clock_s,
             loop=fleet.loop,
             clock=fleet.clock,
             target=fleet.targets[self.number],
@@ -181,14 +183,17 @@ class SimulatedFleet:
         replace_s: float = 2.0,
         budget: int = 20,
         save_s: float = 0.02,
+        code: SimulatedCode | None = None,
     ) -> None:
-        """`absent`: slices whose machines never begin. `unplaced`: slices that have no machine until `place`."""
+        """`absent`: slices whose machines never begin. `unplaced`: slices that have no machine until `place`. `code`:
+        that of the test."""
         self.loop = loop
         self.job = "job-1"
         self.clock = LoopClock(loop)
         self.settings = settings or FleetSettings()
         self.network = FaultyBusNetwork(rng=random.Random(seed), faults=faults)
-        self.targets = [SimulatedTarget() for _ in processes]
+        self.code = code or SimulatedCode()
+        self.targets = [SimulatedTarget(code=self.code) for _ in processes]
         self.traits = traits or {}
         self.on_loss = on_loss
         self.save_s = save_s

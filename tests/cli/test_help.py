@@ -23,7 +23,7 @@ STORELESS = {
     ("batch", "run"),
     ("batch", "exec"),
     # they work on a cluster, whose managers hold the store
-    *(("cluster", name) for name in ("up", "status", "nodes", "leaders", "drain", "check", "kill", "bus")),
+    *(("cluster", name) for name in ("up", "status", "nodes", "leaders", "routes", "drain", "check", "kill", "bus")),
     *(("cluster", "bundle", name) for name in ("push", "list", "show", "remove", "prune")),
     *(("cluster", "certs", name) for name in ("init", "issue", "config", "retire")),
     ("manager",),

@@ -352,7 +352,7 @@ async def test_a_run_waits_for_a_node_that_is_still_starting_and_whose_clock_is_
         late.terminate()
         await late.wait()
 
-        assert lines == ["waiting for nodes: 5 nodes are needed, and this cluster has 4"]
+        assert lines == ["waiting for nodes: it needs 5 nodes, and there are 4: n1, n2, n3 and 1 more"]
         assert code == 0, printed
         assert sorted(one["node"] for one in found["slices"]) == ["late", "n1", "n2", "n3", "n4"]
         assert [one.get("loss", "") for one in found["slices"]] == [""] * 5
@@ -421,9 +421,9 @@ async def test_what_no_node_can_run_is_refused_and_nothing_is_half_started(
         large.truncate(4 * 2**30 + 1)  # takes no space
     jobs, files = await everything(cluster)
     for demand, error in (
-        (FleetDemand(5), "nodes: 5 nodes are needed, and this cluster has 4"),
-        (FleetDemand(cores=9), "cores: 9 cores are needed, and the nodes of this cluster have 8"),
-        (FleetDemand(1, labels={"zone": "moon"}), "none of the 4 nodes has the labels zone=moon"),
+        (FleetDemand(5), "nodes: it needs 5 nodes, and there are 4"),
+        (FleetDemand(cores=9), "cores: it needs 9 cores, and the nodes have 8"),
+        (FleetDemand(1, labels={"zone": "moon"}), "labels: no node has a label 'zone'; the labels of the nodes: none"),
         (FleetDemand(1, include=("large.bin",)), f"the data of shop has {4 * 2**30 + 1} bytes; at most {4 * 2**30}"),
     ):
         with pytest.raises(InvalidInput, match=error):
@@ -464,7 +464,7 @@ async def test_a_node_of_another_version_is_not_used(
     starts_with(monkeypatch, tmp_path, OF_VERSION_99)
     node = await cluster.join("newer", cores="1")
     code = await node.wait()
-    with pytest.raises(InvalidInput, match="5 nodes are needed, and this cluster has 4"):
+    with pytest.raises(InvalidInput, match="it needs 5 nodes, and there are 4"):
         async with node_run(cluster, shop, target, FleetDemand(5)):
             pass
 

@@ -67,8 +67,8 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 85_500),
-    Measure("code lines of the command line", _command_line, 6_000, 8_250),
+    Measure("code lines of src", _code, 63_000, 97_000),
+    Measure("code lines of the command line", _command_line, 6_000, 8_700),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainstay.control import Failure
 from mainstay.errors import MainstayError
 from mainstay.load import FleetDemand, LoadOptions, cluster_run, run_on_cluster
+from mainstay.load.fleet.run_source import BusRunSource, LedJob
 from mainstay.load.handler import LoadFailed
+from mainstay.load.run_clusters import BusCluster, PreparedRun, SubmittedRun
 from tests.load.fleet.led_cluster import MOMENTS, LedCluster, submitted, summary
 from tests.load.fleet.small_cluster import SmallCluster
 from tests.load.fleet.test_follower import Display, Leader
@@ -71,3 +74,38 @@ async def test_a_cancelled_call_cancels_the_run(cluster: LedCluster) -> None:
 
     await cluster.leading_task
     assert seen == ["cancelling"]
+
+
+async def test_a_call_that_is_cancelled_before_its_submit_is_answered_cancels_the_run(
+    cluster: LedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, answered = asyncio.Event(), asyncio.Event()
+    insert, cancel = BusCluster.insert, BusRunSource.cancel
+    after: list[str] = []
+
+    async def slow(at: BusCluster, run: PreparedRun) -> SubmittedRun:
+        handle = await insert(at, run)
+        stored.set()
+        await answered.wait()
+        return handle
+
+    async def noted(source: BusRunSource, **more: Any) -> LedJob:
+        job = await cancel(source, **more)
+        after.append(job.status)
+        return job
+
+    async def not_led(of: SmallCluster) -> None:
+        del of
+
+    monkeypatch.setattr(BusCluster, "insert", slow)
+    monkeypatch.setattr(BusRunSource, "cancel", noted)
+    cluster.lead = not_led
+    task = asyncio.create_task(run_on_cluster("shop.py", LOAD, nodes=1))
+    await stored.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert after == ["cancelled"]

@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from mainstay.cluster.isolation import Isolation
+from mainstay.errors import InvalidInput
+from mainstay.load.engine.messages import Values
 from mainstay.load.fleet import FleetSettings, fleet_work
 from mainstay.load.fleet.fleet_load import FleetLoad
 from mainstay.load.fleet.slice_service import SliceService
 from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.fleet.spec import SLICE
+from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.placement import decisions
-from mainstay.load.stats.model import Summary
+from mainstay.load.stats.model import Header, Summary
 from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock, StoreFaults
 from sim.cluster import STOPS_S
+from sim.load_cluster import UnrecordedStream
+from sim.load_plans import CONTEXTS
+from sim.load_runner import SimulatedRunner
 from tests.sim.load_scenes import LoadScene, lost_parts, play_in
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -306,14 +312,67 @@ def test_when_the_manager_that_leads_ends_nothing_restarts_and_all_is_counted(po
     play(functools.partial(leader_ends, polite=polite))
 
 
-def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer() -> None:
-    """Scenario 18."""
+def test_a_successor_that_cannot_record_leads_the_run_on_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(self: UnrecordedStream, header: Header) -> None:
+        if header.token > 2:  # the first leader claims it to wait for cores, and again to lead
+            raise InvalidInput("stream", "its disk is full")
+
+    monkeypatch.setattr(UnrecordedStream, "start", full)
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(duration="20s")
+        scene.hosts[scene.leader_of(job)].crash()
+        [summary] = await scene.finished(job)
+        assert summary.requests == 800
+        errors = {each.name: each.error for each in summary.outputs}
+        assert errors["stream"] == "MainstayError: stream: its disk is full"
+
+    play(script)
+
+
+def test_a_run_that_a_threshold_has_stopped_stays_stopped_when_its_leader_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although every loss would start it again."""
+    save = fleet_work._Lead._save
+
+    async def script(scene: LoadScene) -> None:
+        crashed: list[str] = []
+
+        async def save_and_crash(self: fleet_work._Lead, summary: bytes) -> None:
+            await save(self, summary)
+            found = msgspec.msgpack.decode(summary, type=Summary)
+            if any(one.stopped for one in found.thresholds) and not crashed:
+                crashed.append(scene.leader_of(job))
+                scene.hosts[crashed[0]].crash()
+
+        monkeypatch.setattr(fleet_work._Lead, "_save", save_and_crash)
+        job = await scene.run_under_load(
+            duration="60s", on_loss="restart", thresholds=("requests < 200, stop as failed",)
+        )
+        [row] = await scene.settled(job)
+        assert crashed
+        assert row.error is not None
+        assert "requests < 200" in row.error.message
+        assert scene.ledgers[job].rounds == [1]
+        assert sum(made.total for _, made in scene._made(job)) < 400
+        await scene.all_left()
+
+    play(script)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3, 0.6])
+def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer(after_s: float) -> None:
+    """Scenario 18: the same context, and nothing twice."""
 
     async def script(scene: LoadScene) -> None:
         job = await scene.run_under_load(layers=2, vus=8, duration="10s")
         await scene.until(lambda: not scene.loads(job))
+        await asyncio.sleep(after_s)
         scene.hosts[scene.leader_of(job)].crash()
         [summary] = await scene.finished(job)
+        code = scene.ledgers[job].code(1)
+        assert code.contexts == {name: [context] * 4 for name, context in CONTEXTS.items()}
+        ran = ("set_up Search", "collect Search", "set_up Checkout", "collect Checkout", "tear_down Search")
+        assert {name: code.runs[name] for name in ran} == dict.fromkeys(ran, 1)
         assert summary.requests == 8 * 100 + 8 * 50 * 2
         assert scene.ledgers[job].rounds == [1]
         assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
@@ -390,6 +449,36 @@ def test_a_cancel_under_load_ends_it_within_seconds_and_keeps_what_was_measured(
         [row] = await scene.settled(job)
         assert row.status == "cancelled"
         await scene.all_left()
+
+    play(script)
+
+
+def test_a_cancelled_run_whose_teardown_hangs_is_killed_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(self: SimulatedRunner, workflows: Sequence[str], *, calls: int) -> Values:
+        del workflows, calls
+        await self.ended
+        raise GeneratorLost("it was killed while it tore down")
+
+    async def script(scene: LoadScene) -> None:
+        options: dict[str, Any] = {"duration": "60s", "demand": {"nodes": 1, "processes": 1}}
+        # one of them has the same leader: there are three managers
+        others = [await scene.run_under_load(**options) for _ in range(4)]
+        with monkeypatch.context() as patch:
+            patch.setattr(SimulatedRunner, "tear_down", hang)
+            job = next(
+                each for each in others if [scene.leader_of(one) for one in others].count(scene.leader_of(each)) > 1
+            )
+            others.remove(job)
+            led = {other: scene.row(other).token for other in others}
+            scene.cancelled.add(job)
+            await scene.control.operations.cancel(job, actor="ann")
+            scene.cancel_was_answered(job)
+            [row] = await scene.settled(job)
+            assert row.status == "cancelled"
+            scene.check_totals(row)
+        summaries = await scene.finished(*others)
+        assert {other: scene.row(other).token for other in others} == led
+        assert [summary.requests for summary in summaries] == [40 * 60] * 3
 
     play(script)
 

@@ -20,7 +20,7 @@ from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
 from ..web.live import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
 from .core import Action, Core, JobFilters
-from .core_loads import LoadCore, RunOptions, run_options
+from .core_loads import LoadCore, LoadJobOptions, run_options
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 
@@ -237,7 +237,7 @@ class AsyncLoadsResource:
         *,
         nodes: int | FleetDemand,
         on_note: Callable[[str], None] = log.warning,
-        **options: Unpack[RunOptions],
+        **options: Unpack[LoadJobOptions],
     ) -> AsyncJobHandle:
         """Send the code of a load test, or of the file with this path, to the cluster of the server, and submit a run.
         `on_note` takes what is worth knowing meanwhile: a warning, or what is waited for. Needs the extra
@@ -250,7 +250,7 @@ class AsyncLoadsResource:
         """The first half of a submit: check a planned run, and send its code. There is no job yet."""
         return await self._run(self._core.prepare(planned, demand, on_note))
 
-    async def insert(self, request: FleetRequest, **options: Unpack[RunOptions]) -> AsyncJobHandle:
+    async def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> AsyncJobHandle:
         """The second half: submit a prepared run."""
         return self._handle(await self._run(self._core.insert(request, run_options(options))))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..load.fleet.submission_steps import FleetRequest, PlannedRun, SubmissionStep
 
 
-class RunOptions(TypedDict, total=False):
+class LoadJobOptions(TypedDict, total=False):
     """Options of a job that a run on nodes may have; the others follow from its plan."""
 
     key: str | None
@@ -172,9 +172,9 @@ def run_options(options: Mapping[str, Any]) -> dict[str, Any]:
     {'key': 'nightly'}
     """
     for name in options:
-        if name not in RunOptions.__annotations__:
-            raise UnknownOption(name, RunOptions.__annotations__)
+        if name not in LoadJobOptions.__annotations__:
+            raise UnknownOption(name, LoadJobOptions.__annotations__)
     return {name: sent_option(name, value) for name, value in options.items() if value is not None}
 
 
-__all__ = ["LoadCore", "RunOptions", "run_options"]
+__all__ = ["LoadCore", "LoadJobOptions", "run_options"]

@@ -21,7 +21,7 @@ from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
 from ..web.live import ListMessage
 from .core import Action, Core, JobFilters
-from .core_loads import LoadCore, RunOptions, run_options
+from .core_loads import LoadCore, LoadJobOptions, run_options
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 from .sync_handle import FlowRunner, JobHandle, StreamReader
@@ -235,7 +235,7 @@ class LoadsResource:
         *,
         nodes: int | FleetDemand,
         on_note: Callable[[str], None] = log.warning,
-        **options: Unpack[RunOptions],
+        **options: Unpack[LoadJobOptions],
     ) -> JobHandle:
         """Send the code of a load test, or of the file with this path, to the cluster of the server, and submit a run.
         `on_note` takes what is worth knowing meanwhile: a warning, or what is waited for. Needs the extra
@@ -248,7 +248,7 @@ class LoadsResource:
         """The first half of a submit: check a planned run, and send its code. There is no job yet."""
         return self._run(self._core.prepare(planned, demand, on_note))
 
-    def insert(self, request: FleetRequest, **options: Unpack[RunOptions]) -> JobHandle:
+    def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> JobHandle:
         """The second half: submit a prepared run."""
         return self._handle(self._run(self._core.insert(request, run_options(options))))
 

@@ -56,14 +56,16 @@ async def run_on_cluster(
     planned = PlannedRun(found, load or LoadOptions())
     async with run_cluster(place_of_cluster(cluster), found, app_of) as at:
         run = await at.prepare(planned, demand, options, by=_BY, on_note=log.warning)
-        source = at.source((await at.insert(run)).id)
+        # it may be stored although the answer has not arrived: then it has to be cancelled, too
+        inserting = asyncio.ensure_future(at.insert(run))
         never = asyncio.Event()
         try:
+            source = at.source((await asyncio.shield(inserting)).id)
             followed = await RunFollower(source, displays=displays, by=_BY).follow(stop=never, give_up=never)
         except asyncio.CancelledError:
             with contextlib.suppress(MainstayError, TimeoutError):
                 async with asyncio.timeout(_CANCEL_S):
-                    await source.cancel(by=_BY, reason="given up")
+                    await at.source((await inserting).id).cancel(by=_BY, reason="given up")
             raise
     if followed.summary is None:
         raise followed.failure(found.name)

@@ -29,7 +29,7 @@ from .planned_run import PlannedRun
 from .run import LoadRun
 from .runner import MakeRunner
 from .sources import LoadTest
-from .stats.model import Point, Summary
+from .stats.model import Point, StepSummary, Summary
 from .stats.thresholds import RUNNING, verdict_of
 from .stream import StreamOutput
 
@@ -215,9 +215,9 @@ async def _cancel(control: Control, here: Context) -> None:
     await asyncio.sleep(_NOTICE_S)
 
 
-async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None) -> None:
-    """Store the summary so far with the job. A store that is away does not stop the load: each save is complete. Raises
-    `LetGo` if the claim was lost."""
+async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None) -> bool:
+    """Store the summary so far with the job; returns whether it is stored. A store that is away does not stop the load:
+    each save is complete. Raises `LetGo` if the claim was lost."""
     outage = Outage("load", rng or random.Random())
     for _ in range(3):
         try:
@@ -227,12 +227,14 @@ async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None)
         except StoreError as error:
             await asyncio.sleep(min(1.0, outage.failed(error)))
         else:
-            return
+            return True
+    return False
 
 
 def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> bytes:
     """A summary as it is stored with the job: with its own points, or with these, which are packed already. If it is
-    too big, it is stored without the curves by step, or without any."""
+    too big, it is stored without the curves by step, or without any; with very many steps, each has only its counts and
+    its service times."""
     data = _encode(summary if points is None else msgspec.structs.replace(summary, points=points))
     if len(data) <= _MOST_BYTES:
         return data
@@ -241,7 +243,15 @@ def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> byt
     data = _encode(slim)
     if len(data) <= _MOST_BYTES:
         return data
-    return _encode(msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[]))
+    slim = msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[])
+    data = _encode(slim)
+    if len(data) <= _MOST_BYTES:
+        return data
+    return _encode(msgspec.structs.replace(slim, steps=[_counted(step) for step in slim.steps], by_tag=[]))
+
+
+def _counted(step: StepSummary) -> StepSummary:
+    return msgspec.structs.replace(step, ok=None, response=None, phases={}, examples={})
 
 
 _encode = msgspec.msgpack.Encoder().encode

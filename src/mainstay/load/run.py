@@ -29,6 +29,8 @@ from .stats.trust import TrustWatch
 
 log = logging.getLogger("mainstay.load")
 
+_BY_THRESHOLD = "stopped by a threshold"
+
 
 class LoadRun:
     """One run. `run` runs it to its end; `stop` ends it early, in good order; `give_up` at once; `kill` without its
@@ -51,7 +53,7 @@ class LoadRun:
     ) -> None:
         """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
         print; without it, they are logged. `runner` makes what produces the load. `earlier`: what a process that led
-        this run before has saved of it; its start and its curve are kept."""
+        this run before has saved of it; its start, its curve and what its thresholds have decided are kept."""
         self._spec = spec
         self._clock = clock
         self._stream = stream
@@ -63,7 +65,9 @@ class LoadRun:
         self._make_runner = runner
         self._outputs_started = False
         self._tally = RunTally(self.header, earlier=() if earlier is None else earlier.points)
-        self._judge = ThresholdJudge(thresholds_of(spec.thresholds), self.header)
+        self._judge = ThresholdJudge(
+            thresholds_of(spec.thresholds), self.header, earlier=() if earlier is None else earlier.thresholds
+        )
         self._doubts = TrustWatch()
         self._ledger = IterationLedger()
         self._cut = ""
@@ -72,7 +76,9 @@ class LoadRun:
         self._sliced: SlicedRunner | None = None
         """the same, also after its end, if it runs on several machines"""
         self._phase = "preparing"
-        self._ended = ""
+        self._ended = "" if self._judge.stop is None else _BY_THRESHOLD
+        self.stopped = asyncio.Event()
+        """it is ending early"""
         self._given_up = False
         self._skipped: dict[str, str] = {}
         self._failed: dict[str, str] = {}
@@ -112,10 +118,10 @@ class LoadRun:
                     self._outputs_started = True
                     await self._layers(runner)
                 except GeneratorLost as error:
-                    if not self._outputs_started and not self._ended and not self._given_up:
+                    if not self._outputs_started and not self._given_up:
                         raise
                     # the windows that it had sent are kept; the others end
-                    if self._outputs_started and not self._given_up:
+                    if not self._given_up:
                         self._ended = f"failed: {error}"
                     runner.stop(hurry=True)
                     if isinstance(error, RestartNeeded):
@@ -142,6 +148,7 @@ class LoadRun:
     def stop(self, why: str, *, hurry: bool = True) -> None:
         """End the run early; calls under way may finish."""
         self._ended = self._ended or why
+        self.stopped.set()
         if self._runner is not None:
             self._phase = "draining"
             self._runner.stop(hurry=hurry)
@@ -323,7 +330,7 @@ class LoadRun:
             )
         )
         if self._judge.stop is not None and not self._ended:
-            self.stop("stopped by a threshold")
+            self.stop(_BY_THRESHOLD)
 
     @property
     def elapsed_s(self) -> float:

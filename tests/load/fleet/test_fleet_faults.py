@@ -236,6 +236,20 @@ def test_a_clock_that_can_be_measured_badly_only_is_reported(tmp_path: Path) -> 
     with_fleet(test, tmp_path, [1], fleet={"faults": BusFaults(latency_s=0.15)}, rate="100/s", duration="5s")
 
 
+def test_a_clock_that_was_measured_badly_when_the_load_began_is_reported_though_it_is_known_well_later(
+    tmp_path: Path,
+) -> None:
+    async def test(trial: FleetTrial) -> None:
+        running = asyncio.ensure_future(trial.run.run())
+        await trial.until_loaded()
+        trial.fleet.network.faults = CALM
+        await running
+
+        assert trial.fleet.leaders[0].start_skew_s == pytest.approx(0.3)
+
+    with_fleet(test, tmp_path, [1], fleet={"faults": BusFaults(latency_s=0.15)}, rate="100/s", duration="5s")
+
+
 # contact --------------------------------------------------------------------------------------------
 
 

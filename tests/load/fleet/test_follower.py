@@ -12,7 +12,7 @@ import pytest
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.control import Completion, JobRequest
-from mainstay.errors import ServerUnreachable, StoreError
+from mainstay.errors import RoleRefused, ServerUnreachable, StoreError
 from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput
@@ -232,7 +232,7 @@ def test_a_stop_cancels_the_job_and_waits_for_its_end() -> None:
         run.stop.set()
         await asyncio.sleep(3)
         job = await run.cluster.behind.jobs.get(run.leader.job.id)
-        assert (job.status, run.task.done(), run.follower.asked_to_cancel) == ("cancelling", False, True)
+        assert (job.status, run.task.done()) == ("cancelling", False)
 
         await run.leader.send(MOMENTS)
         await run.leader.save(summary_at(3.0))
@@ -242,6 +242,28 @@ def test_a_stop_cancels_the_job_and_waits_for_its_end() -> None:
         assert (followed.job.status, followed.is_settled) == ("cancelled", True)
         assert followed.summary is not None
         assert run.display.moments == MOMENTS
+
+    told(story)
+
+
+def test_a_cancel_that_is_refused_is_said_and_the_run_is_followed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(source: BusRunSource, **_: Any) -> None:
+        raise RoleRefused("operator", "ann", "cancel", "its certificate is for reading")
+
+    monkeypatch.setattr(BusRunSource, "cancel", refused)
+
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        run.stop.set()
+        await run.leader.send(MOMENTS)
+        await run.leader.complete(summary_at(3.0))
+
+        followed = await run.ended()
+
+        assert followed.job.status == "succeeded"
+        why = "operator ann may not cancel: its certificate is for reading"
+        assert run.notes == [f"the run is not cancelled, and goes on: {why}"]
 
     told(story)
 

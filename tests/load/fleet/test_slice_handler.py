@@ -341,9 +341,9 @@ async def bundled(world: SliceWorld, target: TargetServer, **options: Any) -> tu
     """A test that needs another module of its bundle, published; and its plan, as the submitter sends it."""
     root = world.folder / "shop"
     root.mkdir()
-    (root / "prices.py").write_text("PATH = '/?page=1'\n")
+    (root / "pages_of_the_bundle.py").write_text("PATH = '/?page=1'\n")
     source = GET.replace('"/"', "PATH")
-    test = written(root, "from prices import PATH\n" + source)
+    test = written(root, "from pages_of_the_bundle import PATH\n" + source)
     bundle = collect_bundle("shop:Shop", root)
     operator = BundleClient(world.network.client("ann"), role="operator", name="ann", **OURS)
     digest = (await publish_bundle(operator, bundle)).digest

@@ -12,7 +12,15 @@ import pytest
 
 from mainstay.bus import MemoryBus, MemoryBusNetwork
 from mainstay.errors import RequestTimeout
-from mainstay.load.engine.messages import CollectProvided, SetUp, StartInstant, StopRun, Values, WorkflowsDone
+from mainstay.load.engine.messages import (
+    CollectProvided,
+    SetUp,
+    StartInstant,
+    StopRun,
+    Values,
+    WorkflowReport,
+    WorkflowsDone,
+)
 from mainstay.load.fleet import FleetSettings, SliceOutcome, SliceService
 from mainstay.load.fleet.messages import (
     AdoptGo,
@@ -42,7 +50,8 @@ from mainstay.load.generator_process import GeneratorLost, Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run_spec import RunOrder
-from mainstay.load.stats.model import StepStats, Window
+from mainstay.load.stats.accounts import Account
+from mainstay.load.stats.model import Health, StepStats, Window
 from mainstay.load.stats.tally import merge_windows
 from tests.load.trials import GET, written
 
@@ -56,6 +65,7 @@ class ScriptedRunner:
         self.asked: list[str] = []
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.values = Values(values={"Shop": {"token": "abc"}})
+        self.reports = [WorkflowsDone(workflows={}, took=1.0, loaded=1.0)]
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -76,7 +86,7 @@ class ScriptedRunner:
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
         self.asked.append("go")
         await self.stopped.wait()
-        return [WorkflowsDone(workflows={}, took=1.0, loaded=1.0)], None
+        return self.reports, None
 
     def stop(self, *, hurry: bool) -> None:
         self.asked.append("stop")
@@ -292,6 +302,22 @@ async def test_windows_that_are_wanted_are_sent_again_until_they_are_confirmed(d
     assert beat.repaired == []
 
 
+async def test_the_health_of_a_process_names_its_node_in_windows_and_in_their_sum(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
+        for bucket in range(2):
+            desk.runner.on_window(Window(bucket=bucket, health={4: Health(cpu=0.5), 5: Health(cpu=0.7)}))
+        sent = decode_windows((await anext(messages)).body)
+    adopted = await desk.ask(AdoptGo(1))
+
+    assert isinstance(adopted, GoAdopted)
+    assert adopted.total is not None
+    for window in (sent[0].window, adopted.total):
+        assert [(number, health.node) for number, health in window.health.items()] == [(4, "node-b"), (5, "node-b")]
+
+
 async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -> None:
     await desk.prepare()
     await desk.go()
@@ -349,12 +375,31 @@ async def test_printed_lines_are_sent_on(desk: Desk) -> None:
 
 async def test_a_long_answer_comes_in_parts(desk: Desk) -> None:
     await desk.prepare()
-    desk.runner.values = Values(values={"Shop": {"token": "x" * 1_200_000}})
+    account, why = Account(begun=1, failed=1), "x" * 1_200_000
+    report = WorkflowReport(iterations=1, clean=0, account=account, refusal=why)
+    desk.runner.reports = [WorkflowsDone(workflows={"Shop": report}, took=1.0, loaded=1.0)]
+    await desk.go()
+    desk.runner.stopped.set()
 
-    parts = [await desk.ask(SetUp(["Shop"], {}), number=9, part=part) for part in range(3)]
+    parts = [await desk.ask(CollectEnd(1), number=9, part=part) for part in range(3)]
 
     assert [isinstance(part, AnswerPart) and part.of for part in parts] == [3, 3, 3]
-    assert decode_answer(b"".join(part.body for part in parts)) == desk.runner.values
+    end = decode_answer(b"".join(part.body for part in parts))
+    assert isinstance(end, SliceEnd)
+    assert end.reports == desk.runner.reports
+
+
+async def test_a_setup_that_returns_more_than_the_context_takes_has_failed(desk: Desk) -> None:
+    await desk.prepare()
+    desk.runner.values = Values(values={"Shop": {"token": "x" * 1_200_000}}, failed={"Buy": "y" * 1_200_000})
+
+    answer = await desk.ask(SetUp(["Shop", "Buy"], {}), number=9)
+
+    assert isinstance(answer, Values)
+    assert answer.values == {}
+    rule = "token returned 1172 KiB; the context of a run on nodes has at most 256 KiB"
+    assert answer.failed["Shop"].startswith(rule)
+    assert answer.failed["Buy"] == "y" * 2000
 
 
 async def test_what_cannot_be_read_is_counted_and_not_answered(desk: Desk) -> None:

@@ -303,6 +303,28 @@ def test_what_was_noted_with_the_numbers_so_far_is_kept_of_a_slice_that_is_lost_
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
 
 
+def test_what_was_noted_is_counted_if_no_slice_is_left_without_a_leader(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        leaders = Leaders(trial)
+        leaders.lead()
+        await leaders.until(15)
+        trial.run.so_far()
+        trial.fleet.stored = msgspec.msgpack.encode(trial.fleet.leaders[0].record)
+        leaders.hosts[0].crash()
+        trial.fleet.crash(0)
+        await asyncio.sleep(5)
+        leaders.lead()
+
+        summary = await leaders.result()
+
+        assert summary.ended.startswith("failed: ")
+        assert [one.requests for one in summary.slices] == [summary.requests]
+        assert summary.requests == pytest.approx(1500, abs=40)
+
+    fleet = {"faults": CALM, "on_loss": "continue"}
+    with_fleet(test, tmp_path, [1], fleet=fleet, rate="100/s", duration="60s")
+
+
 def test_what_was_noted_of_a_slice_is_kept_while_it_does_not_answer_the_successor(tmp_path: Path) -> None:
     async def test(trial: FleetTrial) -> None:
         leaders = Leaders(trial)

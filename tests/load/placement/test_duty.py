@@ -51,6 +51,18 @@ async def assert_no_core_twice(store: JobStore) -> None:
 # from the wait to the slices -------------------------------------------------------------------------
 
 
+async def test_a_run_whose_submit_was_dated_by_a_clock_that_is_ahead_is_not_due_before_it(store: JobStore) -> None:
+    cluster = await Cluster(store).open(8)
+    job_id = await cluster.submit(processes=8)
+    assert isinstance(store.clock, VirtualClock)
+    store.clock.set_wall(store.clock.now_ms() - 9)
+
+    await cluster.place()
+
+    job = await cluster.job(job_id)
+    assert (job.status, job.due_ms) == ("pending", job.created_ms)
+
+
 async def test_a_run_gets_its_cores_and_its_slices_in_one_round(store: JobStore) -> None:
     cluster = await Cluster(store).open(8, 8, 8)
     job_id = await cluster.submit(processes=20)

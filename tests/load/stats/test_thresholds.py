@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.grammar import Threshold, parse
 from mainstay.load.stats.model import CheckStats, MetricStats, StepStats, ThresholdOutcome, Window
+from mainstay.load.stats.tally import merge_windows
 from mainstay.load.stats.thresholds import ThresholdJudge, check, threshold, thresholds_of, verdict_of
 from tests.load.stats.made import FIRST, header, sketched, step, window
 
@@ -425,6 +427,62 @@ def test_over_a_time_takes_its_values_together() -> None:
 def test_over_a_time_longer_than_the_run_is_judged_by_what_there_is() -> None:
     assert not judged("p90 < 200ms over 1m", seconds(SLOW))[1].passed
     assert judged("p90 < 200ms over 1m", seconds(FAST))[1].passed
+
+
+@pytest.mark.parametrize("text", ["p95 < 200ms for 2s", "p95 < 200ms over 2s", "rate > 150/s within 3s"])
+def test_what_was_decided_for_good_stays_when_another_judge_goes_on(text: str) -> None:
+    first = ThresholdJudge([parse(text)])
+    for one in seconds(SLOW, SLOW, SLOW, SLOW):
+        first.add(one)
+    [before] = first.outcomes()
+    assert not before.passed
+
+    second = ThresholdJudge([parse(text)], earlier=[before])
+    for one in seconds(*[FAST] * 20):
+        second.add(one)
+
+    [after] = second.finish()
+    assert (after.passed, after.at_s, after.shown) == (False, before.at_s, before.shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"), [("p95 < 200ms, stop as failed", False), ("requests > 150, stop as passed", True)]
+)
+def test_a_run_that_a_threshold_has_stopped_stays_stopped_when_another_judge_goes_on(text: str, passed: bool) -> None:
+    first = ThresholdJudge([parse(text)])
+    for one in seconds(SLOW, SLOW):
+        first.add(one)
+    assert first.stop is not None
+
+    second = ThresholdJudge([parse(text)], earlier=first.outcomes())
+    assert second.stop == first.stop
+    [after] = second.finish()
+    assert (after.passed, after.stopped) == (passed, True)
+
+
+def test_what_the_end_decides_is_judged_again_by_another_judge() -> None:
+    first = ThresholdJudge([parse("p95 < 200ms")])
+    for one in seconds(SLOW):
+        first.add(one)
+    second = ThresholdJudge([parse("p95 < 200ms")], earlier=first.outcomes())
+    for one in seconds(SLOW, *[FAST] * 30):
+        second.add(one)
+    assert second.finish()[0].passed
+
+
+@pytest.mark.parametrize(
+    "text", ["failures < 50 within 2s", "rate < 5000/s within 2s", "requests < 150 within 1s", "p95 < 200ms for 2s"]
+)
+def test_the_sum_of_many_seconds_is_not_judged_as_one(text: str) -> None:
+    whole = merge_windows([*seconds(*[step("browse", ok=(0.1,) * 90, failed=(0.1,) * 10)] * 40)])
+    judge = ThresholdJudge([parse(text), parse("requests > 4100")])
+    judge.add(whole)
+    for one in seconds(*[FAST] * 3):
+        judge.add(msgspec.structs.replace(one, bucket=one.bucket + whole.width))
+
+    stretches, all_of_it = judge.finish()
+    assert stretches.passed, stretches
+    assert all_of_it.passed
 
 
 def test_over_a_long_time_is_judged_in_pieces() -> None:

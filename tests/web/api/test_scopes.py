@@ -29,6 +29,12 @@ NEEDS = {
     "delete_job": "admin",
     "purge_queue": "admin",
     "drop_schedule": "admin",
+    "check_placement": "code",
+    "submit_run": "code",
+    "list_missing_parts": "code",
+    "put_bundle_part": "code",
+    "begin_bundle": "code",
+    "publish_bundle": "code",
 }
 
 

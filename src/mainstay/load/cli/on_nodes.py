@@ -21,7 +21,7 @@ from ...stores import shown_url
 from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, place_of_cluster
 from ..fleet import FleetDemand
 from ..fleet.follower import FollowedRun, RunFollower
-from ..fleet.run_source import FollowedJob
+from ..fleet.run_source import LedJob
 from ..generator_process import LineHandler
 from ..local_run import app_of
 from ..outputs import Output, RunOutputs
@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 _NOTES = InterruptNotes(
     ending="ending: the job is cancelled; its nodes finish the iterations in flight; press Ctrl-C again to leave",
-    giving_up="leaving: the cluster ends the job",
+    # whether the cancel was taken is in the status that is printed last
+    giving_up="leaving: what the cluster has accepted goes on without this command",
     leaving="leaving at once",
 )
 
@@ -247,7 +248,7 @@ def _submitted(handle: SubmittedRun) -> str:
     return f"job {handle.id} is submitted; durability: {handle.durability}"
 
 
-def _left(job: FollowedJob, place: ClusterPlace) -> str:
+def _left(job: LedJob, place: ClusterPlace) -> str:
     return f"left while job {job.id} is {job.status}; {_report(job.id, place)}"
 
 

@@ -13,6 +13,7 @@ from ..run_spec import RunOrder
 from .assignments import SliceAssignments
 from .messages import KillSlice
 from .record import FleetRecord, GoEnd, GoRecord
+from .record_size import make_room
 from .settings import FleetSettings
 from .slice_merger import SliceMerger
 from .spec import OnLoss
@@ -100,6 +101,7 @@ class FleetContext:
         try:
             # one at a time, so that none overtakes a later one
             async with self._saving:
+                make_room(self.record)
                 await self._save(self.record)
         except asyncio.CancelledError:
             raise

@@ -21,7 +21,8 @@ from .fleet_go import FleetGo, with_gaps
 from .fleet_reports import FleetReports
 from .led_slice import LedSlice
 from .record import GoEnd, GoRecord
-from .slice_go import AdoptedSlice, SliceGo, SliceResult
+from .record_size import add_end
+from .slice_go import AdoptedSlice, SliceGo, SliceResult, StoppedBefore
 from .slice_link import SliceLink
 
 #: how long a successor of the leader lets windows wait for the sums of slices that do not answer
@@ -58,8 +59,8 @@ class FleetLoad:
         return [one for one in self._slices if not one.is_dropped]
 
     async def all_ready(self) -> None:
-        """Wait until every slice has loaded the test. Raises `InvalidInput` if one refuses it, and `GeneratorLost` with
-        the reason of each slice that is not ready in time."""
+        """Wait until every slice has loaded the test, or the run is stopped. Raises `InvalidInput` if one refuses it,
+        and `GeneratorLost` with the reason of each slice that is not ready in time."""
         fleet, limit_s = self._fleet, self._fleet.settings.ready_s
 
         def is_decided() -> bool:
@@ -67,6 +68,8 @@ class FleetLoad:
             return fleet.is_ending() or any(one.error for one in wanted) or all(one.ready for one in wanted)
 
         await fleet.until(is_decided, within_s=limit_s)
+        if fleet.is_stopping:
+            return
         unready = [one for one in self._wanted if one.ready is None]
         for one in unready:
             if one.refusal is not None:
@@ -74,8 +77,6 @@ class FleetLoad:
         if unready:
             named = [one for one in unready if one.error is not None] or unready
             rule = f"it was not ready within {limit_s:g} s"
-            if fleet.is_stopping:
-                rule = "it was not ready when the run was stopped"
             raise GeneratorLost(f"not all slices are ready: {'; '.join(one.unready(rule) for one in named)}")
 
     async def run(self, make: _MakeGo, start: StartInstant | None) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
@@ -163,9 +164,6 @@ class FleetLoad:
             await self.all_ready()
         except InvalidInput as error:
             raise GeneratorLost(str(error)) from None
-        except GeneratorLost:
-            if not fleet.is_ending():
-                raise
 
     async def _order_all(
         self, go: FleetGo, gos: Sequence[SliceGo], links: dict[int, SliceLink]
@@ -198,13 +196,14 @@ class FleetLoad:
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
         before = [part.total for part in fleet.record.lost if part.go == go.number and part.total is not None]
         asking = [asyncio.ensure_future(one.adopt(recorded)) for one in gos]
+        counted: set[int] = set()
         try:
             await asyncio.wait(asking, timeout=_ADOPT_S)
             in_time = {number: task.result() for number, task in enumerate(asking) if task.done()}
             if any(one.link is not None for one in in_time.values()):
                 totals = [one.total for one in in_time.values() if one.total is not None]
                 self._begin_with([*before, *totals])
-                before = []
+                before, counted = [], set(in_time)
             adopted: list[AdoptedSlice] = await asyncio.gather(*asking)
         finally:
             for task in asking:
@@ -219,7 +218,7 @@ class FleetLoad:
             await fleet.save()
             return None
         for number, one in enumerate(adopted):
-            if number not in in_time and one.total is not None:
+            if number not in counted and one.total is not None:
                 self._merger.add(number, one.total)
             if one.link is None:
                 self._merger.close(number)
@@ -283,12 +282,13 @@ class FleetLoad:
         if is_done:
             if not self._wanted or (not reports and total is None):
                 return [], GeneratorLost("all slices were lost")
-            fleet.record.ends.append(GoEnd(go=go.number, reports=reports, total=total, slices=slices))
+            add_end(fleet.record, GoEnd(go=go.number, reports=reports, total=total, slices=slices))
             await fleet.save()
         return reports, None
 
     def _fatal(self, loss: GeneratorLost) -> GeneratorLost:
-        is_restarted = self._fleet.on_loss == "restart" and not self._fleet.is_killed
+        is_lost = not self._fleet.is_killed and not isinstance(loss, StoppedBefore)
+        is_restarted = is_lost and self._fleet.on_loss == "restart"
         return RestartNeeded(str(loss)) if is_restarted else loss
 
 

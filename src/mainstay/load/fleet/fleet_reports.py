@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..stats.model import SliceReport, Window
 from ..stats.tally import merge_windows
 from .fleet_context import FleetContext
@@ -12,6 +14,7 @@ from .fleet_go import merged_reports
 from .led_slice import LedSlice
 from .messages import encode
 from .record import LostPart
+from .record_size import RECORD_BYTES, record_bytes, reduction_note
 from .settings import FleetSettings
 from .slice_go import SliceGo
 
@@ -28,6 +31,8 @@ class FleetReports:
         self._running: list[SliceGo] = []
         self._unrecorded: list[SliceReport] = []
         """of gos that have no record of their end: the run was stopped in them"""
+        self._reduced = fleet.record.reduced
+        """how exact the sums are that leaders before this one have kept"""
 
     def begin(self, slices: list[SliceGo]) -> list[SliceGo]:
         """A go begins in these slices."""
@@ -59,16 +64,16 @@ class FleetReports:
             for part in record.received
             if running is not None and part.go == running.go and part.report.slice not in known
         ]
-        if sum(len(encode(part)) for part in parts) <= _MOST_BYTES:
+        size = sum(len(encode(part)) for part in parts)
+        if size <= min(_MOST_BYTES, RECORD_BYTES - record_bytes(replace(record, received=[]))):
             record.received = parts
 
     def reports(self) -> list[SliceReport]:
         """One for each assignment of a slice."""
         record = self._fleet.record
-        found: list[SliceReport] = []
-        for go in record.gos:
-            found += [report for end in record.ends if end.go == go.go for report in end.slices]
-            found += [part.report for part in record.lost if part.go == go.go]
+        found = [report for end in record.ends for report in end.slices]
+        # nothing follows the loss of an assignment
+        found += [part.report for part in record.lost]
         found += self._unrecorded
         found += [report for one in self._running for report in one.reports]
         links = [one.link for one in self._slices if one.link is not None and not one.is_dropped]
@@ -86,6 +91,7 @@ class FleetReports:
         return [
             *(lost_text(part, of, workflows[part.go]) for part in record.lost),
             *record.notes,
+            *([reduction_note(self._reduced)] if self._reduced else []),
             *clock_doubts(self.reports(), self._fleet.settings),
         ]
 

@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, BusError, InvalidInput, SchemaTooNew, StaleClaim
+from ...errors import (
+    BadArguments,
+    BusError,
+    InvalidInput,
+    MainstayError,
+    PayloadTooLarge,
+    SchemaTooNew,
+    StaleClaim,
+)
 from ...model import Job
 from ...stores import Query
 from ...worker import (
@@ -36,13 +44,13 @@ from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, 
 from ..plan import SCHEMA
 from ..run import LoadRun
 from ..runner import RestartNeeded
-from ..stats.model import Summary, Window
+from ..stats.model import Header, Summary, Window
 from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
 from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
-from .settings import FleetSettings
+from .settings import RELEASE_S, FleetSettings
 from .spec import FleetOptions
 from .stored_assignments import StoredAssignments
 
@@ -58,6 +66,8 @@ _ASKS_S = 10.0
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
 _PAGE = 500
+#: how a run has ended that had no time left
+_OVERRAN = f"cancelled: {OVERRAN}"
 #: what ends the run; anything else that stops a leader leaves it to another one
 _ENDS = (CANCELLED, OVERRAN, STALLED)
 
@@ -108,6 +118,23 @@ def fleet_options_of(payload: bytes) -> FleetOptions:
 
 class _Head(msgspec.Struct):
     schema: int = SCHEMA
+
+
+class _Recording:
+    """Records at the leader, in a place that the user has not chosen. So the run goes on if it cannot be written, and
+    its summary says so: a successor may find a full disk while there is load."""
+
+    def __init__(self, stream: StreamOutput) -> None:
+        self.name = stream.name
+        self.add = stream.add
+        self.stop = stream.stop
+        self._stream = stream
+
+    async def start(self, header: Header) -> None:
+        try:
+            await self._stream.start(header)
+        except InvalidInput as error:
+            raise MainstayError(str(error)) from error
 
 
 class _Lead:
@@ -196,12 +223,13 @@ class _Lead:
                 return self._fleet
 
             spec, live = self._options.spec, BusOutput(self._host.bus, job.id, epoch=job.token)
+            recording = _Recording(stream)
             run = LoadRun(
                 replace(spec, processes=sum(cores), header=replace(spec.header, processes=sum(cores))),
                 job.id,
                 token=job.token,
                 clock=self._control.store.clock,
-                outputs=[stream, live],
+                outputs=[recording, live],
                 stream=str(stream.path),
                 on_line=live.said,
                 runner=make,
@@ -215,9 +243,7 @@ class _Lead:
             except (GeneratorLost, InvalidInput) as error:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
-            await self._save(stored(summary), over=True)
-            # only now: a successor that finds no slices would not know what they had done
-            await self._release()
+            await self._save_end(summary)
             return summary
 
     def _earlier(self) -> Summary | None:
@@ -234,25 +260,27 @@ class _Lead:
         if self._stop_first:
             run.stop(f"cancelled: {here.stopping}")
         task = asyncio.ensure_future(run.run())
+        # a successor must know of a stop: it would take it for a loss
+        news: set[asyncio.Future[Any]] = {task, asyncio.ensure_future(run.stopped.wait())}
         try:
             while not task.done():
-                await asyncio.wait({task}, timeout=SAVE_S)
+                _, news = await asyncio.wait(news, timeout=SAVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if not task.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     if so_far.requests >= least or now_s() >= adopted_s:
                         await self._save(stored(so_far, points))
                 if not task.done() and await self._left_s() <= 0:
-                    run.stop("cancelled: overran")
-                    await self._save(stored(await task))
-                    await self._release()
+                    run.stop(_OVERRAN)
+                    await self._within_grace(run, task)
+                    await self._save_end(await task)
                     raise OutOfTime
         except asyncio.CancelledError:
             if here.stopping not in _ENDS:
                 await self._leave(task)
                 raise
             run.stop(f"cancelled: {here.stopping}")
-            await asyncio.wait([task])
+            await self._within_grace(run, task)
         except LetGo:
             await self._leave(task)
             raise
@@ -260,8 +288,27 @@ class _Lead:
             # if this was cancelled again, calls under way are not waited for
             if not task.cancelling():
                 task.cancel()
-            await asyncio.wait([task])
+            for one in news - {task}:
+                one.cancel()
+            await asyncio.wait({task} | news)
         return await task
+
+    async def _within_grace(self, run: LoadRun, task: asyncio.Task[Summary]) -> None:
+        """Wait for the end of a run that was stopped. If its load or its teardowns take too long, it is given up, and
+        then killed: an engine that one run does not leave in time gives all its runs to other managers."""
+        settings = self._work.settings
+        killing_s = settings.unconfirmed_s
+        patience_s = max(0.0, self._here.job.options.grace_s - killing_s - RELEASE_S)
+        for within_s, escalate in (
+            (patience_s, run.give_up),
+            (killing_s - settings.let_go_s, run.kill),
+        ):
+            await asyncio.wait([task], timeout=within_s)
+            if task.done():
+                return
+            log.warning("job=%s has not ended %g s after its stop: %s", self._here.id, within_s, escalate.__name__)
+            escalate()
+        await asyncio.wait([task])
 
     async def _left_s(self) -> float:
         """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
@@ -297,6 +344,8 @@ class _Lead:
         """The end of the job, as the summary says."""
         if self._here.stopping is not None:
             raise asyncio.CancelledError
+        if summary.ended == _OVERRAN:
+            raise OutOfTime
         raise_unless_passed(summary, self._here.job.name)
         return summary
 
@@ -342,13 +391,30 @@ class _Lead:
             await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
 
-    async def _save(self, summary: bytes, *, over: bool = False) -> None:
-        self._saved = replace(self._saved, summary=msgspec.Raw(summary), over=over)
+    async def _save(self, summary: bytes) -> None:
+        self._saved = replace(self._saved, summary=msgspec.Raw(summary))
         await self._write()
 
-    async def _write(self) -> None:
-        await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+    async def _save_end(self, summary: Summary) -> None:
+        """Store the end, and only then release the slices: a successor that finds none would not know what they did."""
+        self._saved = replace(self._saved, summary=msgspec.Raw(stored(summary)), over=True)
+        if not await self._write():
+            raise GiveBack("the store did not take the end of the run, which its slices keep for the next manager")
+        await self._release()
+
+    async def _write(self) -> bool:
+        try:
+            return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
+
+    def _too_large(self, error: PayloadTooLarge) -> LoadFailed:
+        """The run has begun, so it must not read as one that could not be started."""
+        why = "what its next leader would have to know cannot be stored"
+        return LoadFailed(f"load test {self._here.job.name} was ended: {why} ({error})")
 
 
 __all__ = ["FleetWork", "fleet_options_of"]

@@ -13,7 +13,7 @@ from ...lifecycle import table_of
 from ..generator_process import LineHandler
 from ..outputs import Output, RunOutputs
 from ..stats.model import Header, Summary
-from .run_source import FollowedJob, RunSource
+from .run_source import LedJob, RunSource
 
 #: how often the job is read: before the run begins, while windows arrive, and when they do not
 _BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
@@ -28,7 +28,7 @@ _AGAIN_S = 1.0
 class FollowedRun(NamedTuple):
     """How it ended, or how far it was known when the watcher left."""
 
-    job: FollowedJob
+    job: LedJob
     summary: Summary | None
     """None: it had not begun"""
 
@@ -79,10 +79,8 @@ class RunFollower:
         """the time of the plan of the last saved summary that was told"""
         self._look = asyncio.Event()
         self._away = False
-        self.job: FollowedJob | None = None
+        self.job: LedJob | None = None
         """as it was read last"""
-        self.asked_to_cancel = False
-        """a manager has taken the request: the run ends, whoever watches"""
 
     async def follow(self, *, stop: asyncio.Event, give_up: asyncio.Event) -> FollowedRun:
         """Follow it to its end. Setting `stop` cancels the job and waits for its end; setting `give_up` leaves it."""
@@ -99,7 +97,7 @@ class RunFollower:
         self._waiting("")
         return FollowedRun(job, await self._source.summary())
 
-    async def _until_settled(self) -> FollowedJob:
+    async def _until_settled(self) -> LedJob:
         async with self._source.changes() as wake:
             while True:
                 try:
@@ -140,7 +138,7 @@ class RunFollower:
     def _is_silent(self) -> bool:
         return self._now_s() - self._heard_s >= _SILENCE_S
 
-    async def _tell(self, job: FollowedJob) -> None:
+    async def _tell(self, job: LedJob) -> None:
         """What the row says, if the windows do not."""
         state = table_of(job.parent).get(job.status)
         if not self._shown and not (state is not None and state.holds):
@@ -207,7 +205,9 @@ class RunFollower:
                 continue
             except InvalidTransition:
                 pass  # it has just ended
-            self.asked_to_cancel = True
+            except MainstayError as error:
+                self._note(f"the run is not cancelled, and goes on: {error}")
+                return
             self._look.set()
             return
 

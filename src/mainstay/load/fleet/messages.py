@@ -48,6 +48,8 @@ class StartSlice(msgspec.Struct, tag=True, kw_only=True):
     """the time of the plan at the instant: later than 0 for a slice that continues what a lost one began"""
     done: dict[str, int] = {}
     """by workflow: iterations that lost assignments of this slice began in this go"""
+    doubt_s: float = 0.0
+    """how far off the leader may have been about the clock of the slice"""
 
 
 class AdoptGo(msgspec.Struct, tag=True):
@@ -184,6 +186,8 @@ class GoAdopted(msgspec.Struct, tag=True, kw_only=True):
     windows: int = 0
     """those with lower numbers are in `total`; the others are sent"""
     total: Window | None = None
+    doubt_s: float = 0.0
+    """how far off the leader may have been that ordered the go"""
 
 
 class AnswerPart(msgspec.Struct, tag=True, kw_only=True):

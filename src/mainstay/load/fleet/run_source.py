@@ -25,7 +25,7 @@ from .watched_run import WatchedRun
 _AGAIN_S = 1.0
 
 
-class FollowedJob(Protocol):
+class LedJob(Protocol):
     """The job of a run: a `Job`, or a `JobView` of the API."""
 
     @property
@@ -54,13 +54,13 @@ class RunSource(Protocol):
     is_live: bool
     """whether windows may arrive while it runs; without them, the summary that is saved with the job is shown"""
 
-    async def job(self) -> FollowedJob: ...
+    async def job(self) -> LedJob: ...
 
     async def summary(self) -> Summary | None:
         """That of the job as it was read last; None: it has no numbers yet."""
         ...
 
-    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> FollowedJob:
+    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> LedJob:
         """Raises `InvalidTransition` if it has ended."""
         ...
 
@@ -81,14 +81,14 @@ class BusRunSource:
         self._job: Any = None
         self.is_live = self._connection is not None
 
-    async def job(self) -> FollowedJob:
+    async def job(self) -> LedJob:
         self._job = await self._control.jobs.get(self._job_id)
         return self._job  # type: ignore[no-any-return]
 
     async def summary(self) -> Summary | None:
         return summary_of(self._job or await self._control.jobs.get(self._job_id), Sealer(None))
 
-    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> FollowedJob:
+    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> LedJob:
         self._job = await self._control.operations.cancel(self._job_id, actor=by, reason=reason)
         return self._job  # type: ignore[no-any-return]
 
@@ -112,8 +112,8 @@ class HttpRunSource:
         self._client = client
         self._handle = client.handle(job_id)
 
-    async def job(self) -> FollowedJob:
-        job: FollowedJob = await _answered(self._handle.job(payload=False))
+    async def job(self) -> LedJob:
+        job: LedJob = await _answered(self._handle.job(payload=False))
         return job
 
     async def summary(self) -> Summary | None:
@@ -125,10 +125,10 @@ class HttpRunSource:
             return None
         return found
 
-    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> FollowedJob:
+    async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> LedJob:
         # the server knows who asks, by the token
         del by
-        job: FollowedJob = await _answered(self._handle.cancel(reason))
+        job: LedJob = await _answered(self._handle.cancel(reason))
         return job
 
     def changes(self) -> HttpJobChanges:
@@ -202,4 +202,4 @@ async def _answered(answer: Any) -> Any:
         raise StoreUnavailable(str(error)) from error
 
 
-__all__ = ["BusRunSource", "FollowedJob", "HttpRunSource", "JobChanges", "RunSource"]
+__all__ = ["BusRunSource", "HttpRunSource", "JobChanges", "LedJob", "RunSource"]

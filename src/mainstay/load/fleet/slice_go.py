@@ -42,6 +42,11 @@ class AdoptedSlice(NamedTuple):
     """it has not begun this go, and cannot any more"""
 
 
+class StoppedBefore(GeneratorLost):
+    """A leader before this one has stopped the load, and died before it could record why: the run is not started
+    again."""
+
+
 class SliceGo:
     """One go in one slice."""
 
@@ -64,7 +69,8 @@ class SliceGo:
 
     async def start(self, link: SliceLink) -> None:
         """Order a slice to go, together with all others. Raises `GeneratorLost` if it cannot."""
-        order = self._go.order(offset_s=link.peer_clock.offset_s, begin_s=self._go.begin_s)
+        order = self._go.order(link.peer_clock, begin_s=self._go.begin_s)
+        link.start_doubt_s = order.doubt_s
         # an order that was lost should be repeated before the instant
         answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
         await link.ask(order, doing="it was under load", answer_s=answer_s)
@@ -129,6 +135,7 @@ class SliceGo:
             at_s = answer.at_s - link.peer_clock.offset_s
             go.begin(at_s=at_s - answer.begin_s, wall_s=answer.wall - answer.begin_s)
         self.is_confirmed = True
+        link.start_doubt_s = answer.doubt_s
         self.open(link, begin_s=answer.begin_s, upto=answer.windows)
         if answer.total is not None:
             link.windows.add_sum(answer.total)
@@ -189,8 +196,9 @@ class SliceGo:
             if not end.began and self.is_confirmed:
                 raise link.not_done("it does not know that it was under load")
             if end.stopped and not self._fleet.is_ending():
-                why = self._fleet.record.ending or link.not_done("a leader before this one has stopped the run")
-                self._told = GeneratorLost(str(why))
+                why = self._fleet.record.ending
+                unknown = link.not_done("a leader before this one has stopped the run")
+                self._told = GeneratorLost(why) if why else StoppedBefore(str(unknown))
             elif end.isolated:
                 limit_s = self._fleet.settings.isolation_s
                 raise link.not_done(f"it had no contact for {limit_s:g} s, and stopped its load")
@@ -312,7 +320,8 @@ class SliceGo:
             self.open(link, begin_s=begin_s)
             fleet.merger.join(link.number)
             done = done_before(fleet.record.lost, go.number, link.number)
-            order = go.order(offset_s=link.peer_clock.offset_s, begin_s=begin_s, done=done)
+            order = go.order(link.peer_clock, begin_s=begin_s, done=done)
+            link.start_doubt_s = order.doubt_s
             answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
             try:
                 await link.ask(order, doing="it was under load", answer_s=answer_s)
@@ -358,4 +367,4 @@ def _with(values: list[T], at: int, value: T) -> list[T]:
     return [*values[:at], value, *values[at + 1 :]]
 
 
-__all__ = ["AdoptedSlice", "SliceGo", "SliceResult"]
+__all__ = ["AdoptedSlice", "SliceGo", "SliceResult", "StoppedBefore"]

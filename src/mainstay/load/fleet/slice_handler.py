@@ -41,9 +41,6 @@ log = logging.getLogger("mainstay.load")
 #: after a request to stop: when generators are killed, and when a service that does not end is left
 _KILL_S, _LEAVE_S = 1.0, 1.5
 _LONGEST_REASON = 1000
-#: generators end their load when their engine is suspended: before the leader counts the slice as lost, which it does
-#: after `FleetSettings.lost_s`, and after an engine that goes on would have stopped them
-_ALONE_S = 22.0
 
 
 class SliceLost(MainstayError):
@@ -168,9 +165,10 @@ class SliceRun:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
     ) -> LoadRunner:
         """Make the generators, which do not outlive `serve`."""
-        runner = self._make(processes, on_window, on_line=on_line, limits=limits, first=first, of=of)
+        runner = self._make(processes, on_window, on_line=on_line, limits=limits, first=first, of=of, until=until)
         self._runners.append(runner)
         return runner
 
@@ -301,6 +299,7 @@ def generators_of(folder: Path | None) -> MakeSliceRunner:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
     ) -> LoadRunner:
         return _NodeGenerators(
             processes,
@@ -311,7 +310,7 @@ def generators_of(folder: Path | None) -> MakeSliceRunner:
             of=of,
             environment=environment,
             folder="" if folder is None else str(folder),
-            alone_s=_ALONE_S,
+            until=until,
         )
 
     return make

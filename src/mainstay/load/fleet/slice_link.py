@@ -80,6 +80,8 @@ class SliceLink:
         self.is_loading = False
         """from an order to go until the end of that load is known"""
         self.start_late_s = 0.0
+        self.start_doubt_s: float | None = None
+        """how far off its clock may have been when it was last ordered to go"""
         self.repaired = 0
         self.windows = ReceivedWindows(on_window, wall_s=0.0)
         self._bus = bus
@@ -106,6 +108,12 @@ class SliceLink:
     @property
     def name(self) -> str:
         return f"slice {self.number} ({self.member.node})"
+
+    @property
+    def clock_doubt_s(self) -> float | None:
+        """How far off its clock may be: once it was ordered to go, what that order may be off."""
+        measured_s = self.peer_clock.doubt_s if len(self.peer_clock) else None
+        return measured_s if self.start_doubt_s is None else self.start_doubt_s
 
     # commands ---------------------------------------------------------------------------------------
 
@@ -357,7 +365,7 @@ class SliceLink:
             requests=windows.requests,
             failed=windows.failed,
             begin_s=windows.begin_s,
-            clock_doubt_s=self.peer_clock.doubt_s if len(self.peer_clock) else None,
+            clock_doubt_s=self.clock_doubt_s,
             start_late_s=self.start_late_s,
             windows=windows.count,
             repaired_windows=self.repaired,

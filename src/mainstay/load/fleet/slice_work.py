@@ -15,6 +15,7 @@ from ..generator_process import GeneratorLost, LineHandler
 from ..runner import LoadRunner, MakeSliceRunner
 from ..stats.model import Window
 from ..stats.sums import WindowSum
+from .context_limit import within_context
 from .messages import (
     PART_BYTES,
     AdoptGo,
@@ -49,20 +50,23 @@ class SliceWork:
     """Obeys the orders of a leader, each given once. `on_windows` takes the windows to send, some at a time.
 
     `on_start` is called once, before the first load begins, and `on_end` with the end of each go. The load waits for
-    neither."""
+    neither. `until`: to when the load may go on, if nothing stops it."""
 
     def __init__(
         self,
         token: int,
+        node: str,
         make: MakeSliceRunner,
         on_windows: Callable[[Sequence[SliceWindow]], None],
         on_line: LineHandler,
         *,
         steady: Callable[[], float],
+        until: Callable[[], float],
         on_start: Callable[[], Awaitable[None]] | None = None,
         on_end: Callable[[SliceEnd], Awaitable[None]] | None = None,
     ) -> None:
         self._token = token
+        self._node = node
         self._on_start = on_start
         self._on_end = on_end
         self._storing: set[asyncio.Task[None]] = set()
@@ -70,6 +74,7 @@ class SliceWork:
         self._on_windows = on_windows
         self._on_line = on_line
         self._steady = steady
+        self._until = until
         self._runner: LoadRunner | None = None
         self._prepared = False
         self._stops: list[StopRun | GiveUp | KillSlice] = []
@@ -169,11 +174,11 @@ class SliceWork:
             case CollectEnd(go):
                 return await self._collect(go)
             case SetUp(workflows, shared):
-                return await self._ready().set_up(workflows, shared, calls=calls)
+                return within_context(await self._ready().set_up(workflows, shared, calls=calls))
             case CollectProvided(workflows):
-                return await self._ready().collect_provided(workflows, calls=calls)
+                return within_context(await self._ready().collect_provided(workflows, calls=calls))
             case TearDown(workflows):
-                return await self._ready(refusing=False).tear_down(workflows, calls=calls)
+                return within_context(await self._ready(refusing=False).tear_down(workflows, calls=calls))
         return CommandAccepted()
 
     def _ready(self, *, refusing: bool = True) -> LoadRunner:
@@ -197,6 +202,7 @@ class SliceWork:
             limits=order.limits,
             first=order.first,
             of=order.of,
+            until=self._until,
         )
         self._runner = await runner.__aenter__()
         for stop in self._stops:
@@ -289,6 +295,7 @@ class SliceWork:
             begin_s=order.begin_s,
             windows=self._windows,
             total=self._total.window() if self._windows else None,
+            doubt_s=order.doubt_s,
         )
 
     def _bar(self, go: int) -> None:
@@ -308,6 +315,8 @@ class SliceWork:
         return self._end
 
     def _add(self, window: Window) -> None:
+        for health in window.health.values():
+            health.node = self._node
         self._total.add(window)
         for small in divided(window):
             part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=small)

@@ -45,7 +45,8 @@ def _place(place: Place, run: PlacedRun, now_ms: int) -> RowChange:
     more = f" and {len(slices) - _NAMED} more" if len(slices) > _NAMED else ""
     reason = f"got {counted(sum(each.cores for each in slices), 'core')}: {nodes}{more}"
     details = {"round": place.round, "cores": {each.node: each.cores for each in slices}}
-    fields = {"due_ms": now_ms, "reason": reason}
+    # another machine has dated its submit, by a clock that may be some milliseconds ahead
+    fields = {"due_ms": max(now_ms, job.created_ms), "reason": reason}
     move = Move(to="pending", reason=reason, details=details, fields=fields)
     if job.status == "pending":
         move = msgspec.structs.replace(move, flag="note")

@@ -155,6 +155,7 @@ class _HealthSum:
 
     def add(self, health: Health, buckets: int) -> None:
         total = self._sum
+        total.node = max(total.node, health.node)
         total.lag = max(total.lag, health.lag)
         total.waited += health.waited
         total.throttled += health.throttled

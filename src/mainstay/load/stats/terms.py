@@ -30,6 +30,10 @@ class Term(Protocol):
 
     def add(self, piece: Piece, seconds: float) -> bool | None: ...
 
+    def skip(self, piece: Piece, seconds: float) -> bool | None:
+        """The same for many seconds of which only the sum is known."""
+        ...
+
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
         """The run is over. `load_s`: the base of rates over the whole run; None: the added seconds."""
         ...
@@ -43,6 +47,15 @@ class _Term:
         self._meaning = meaning
         self.value: float | None = None
 
+    def skip(self, piece: Piece, seconds: float) -> bool | None:
+        """What happened in which of them is unknown, so the stretches of time begin after them."""
+        del piece, seconds
+        self._forget()
+        return None
+
+    def _forget(self) -> None:
+        """Nothing to forget."""
+
 
 class _Whole(_Term):
     final = False
@@ -55,6 +68,8 @@ class _Whole(_Term):
     def add(self, piece: Piece, seconds: float) -> bool | None:
         holds = self.finish(piece, seconds)
         return None if holds is False and self._may_hold_later() else holds
+
+    skip = add
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
         self._total.merge(piece)
@@ -75,6 +90,9 @@ class _For(_Term):
         self._wanted = math.ceil(meaning.window_s)
         self._broken = 0
         self._held = 0
+
+    def _forget(self) -> None:
+        self._broken = self._held = 0
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         value, holds = _judged(self._op, self._meaning, piece, seconds)
@@ -105,6 +123,10 @@ class _Over(_Term):
         self._open_s = 0.0
         self._seconds = 0
         self._judged = False
+
+    def _forget(self) -> None:
+        self._pieces.clear()
+        self._open, self._open_s, self._seconds = Piece(), 0.0, 0
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         self._open.merge(piece)
@@ -141,6 +163,10 @@ class _Within(_Term):
         """with the time of each; the last is still open"""
         self._seconds = 0
 
+    def _forget(self) -> None:
+        self._pieces.clear()
+        self._seconds = 0
+
     def add(self, piece: Piece, seconds: float) -> bool | None:
         if self._seconds % self._grain == 0:
             self._pieces.append((Piece(), 0.0))
@@ -175,6 +201,10 @@ class _CountWithin(_Term):
         """by grain: its number, and its count"""
         self._sum = 0.0
         self._first: int | None = None
+
+    def _forget(self) -> None:
+        self._counts.clear()
+        self._sum, self._first = 0.0, None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:  # noqa: ARG002 - a count has no time
         decision: bool | None = None

@@ -181,9 +181,20 @@ class ThresholdJudge:
     [(True, '9')]
     """
 
-    def __init__(self, thresholds: Sequence[Threshold], header: Header | None = None) -> None:
-        """`header` has the tags of the steps."""
+    def __init__(
+        self,
+        thresholds: Sequence[Threshold],
+        header: Header | None = None,
+        *,
+        earlier: Sequence[ThresholdOutcome] = (),
+    ) -> None:
+        """`header` has the tags of the steps. `earlier`: the outcomes of a judge whose windows this one does not get
+        one by one; what was decided stays so."""
         self._watches = [_Watch(one, header) for one in thresholds]
+        before = {outcome.text: outcome for outcome in earlier}
+        for watch in self._watches:
+            if (outcome := before.get(str(watch.threshold))) is not None:
+                watch.resume(outcome)
         self._pieces = self._fresh()
         self._origin = -1
         self._second = 0
@@ -191,7 +202,7 @@ class ThresholdJudge:
         self._covered = 0
         """buckets of this second that have windows"""
         self._finished = False
-        self.stop: StopVerdict | None = None
+        self.stop: StopVerdict | None = next((one.threshold.stop for one in self._watches if one.stopped), None)
         """set when a threshold ends the run: the verdict"""
 
     def add(self, window: Window) -> None:
@@ -205,7 +216,10 @@ class ThresholdJudge:
             piece.amounts.append((window.bucket + window.width, piece.amount - before))
         self._covered += window.width
         self._end = max(self._end, window.bucket + window.width - self._origin)
-        self._advance(self._end // SECOND)
+        if window.width > SECOND:
+            self._skip(self._end // SECOND)
+        else:
+            self._advance(self._end // SECOND)
 
     def outcomes(self) -> list[ThresholdOutcome]:
         """The current results."""
@@ -219,6 +233,15 @@ class ThresholdJudge:
             for watch in self._watches:
                 watch.finish(self._pieces[watch.key], self._covered / SECOND, self._end / SECOND, load_s)
         return self.outcomes()
+
+    def _skip(self, second: int) -> None:
+        """The sum of many seconds has arrived: a leader before this one has judged them one by one."""
+        for watch in self._watches:
+            watch.skip(self._pieces[watch.key], self._covered / SECOND, self._end / SECOND)
+        self._pieces = self._fresh()
+        self._covered = 0
+        self._second = second
+        self._decide()
 
     def _advance(self, second: int) -> None:
         while self._second < second:
@@ -287,9 +310,25 @@ class _Watch:
         self._met_at: float | None = None
         self._undecided = False
 
+    def resume(self, outcome: ThresholdOutcome) -> None:
+        """Take over what was decided for good."""
+        if outcome.at_s is None:
+            return
+        if self.threshold.stop == "passed":
+            self._met_at, self._value = outcome.at_s, outcome.value
+            self.fired = True
+        elif not outcome.passed and (self._term.final or self.threshold.stop == "failed"):
+            self._broken_at, self._value = outcome.at_s, outcome.value
+            self.fired = self.threshold.stop == "failed"
+        self.stopped = outcome.stopped
+
     def second(self, piece: Piece, covered_s: float, now_s: float) -> None:
         if not self.fired:
             self._take(self._term.add(piece, covered_s), now_s)
+
+    def skip(self, piece: Piece, covered_s: float, now_s: float) -> None:
+        if not self.fired:
+            self._take(self._term.skip(piece, covered_s), now_s)
 
     def finish(self, piece: Piece, left_s: float, now_s: float, load_s: float | None) -> None:
         if not self.fired:

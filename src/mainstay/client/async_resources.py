@@ -257,7 +257,8 @@ class AsyncLoadsResource:
     def stream(self, job_id: str, *, detail: bool = True) -> AsyncGenerator[RunMessage, None]:
         """Stream a load test until it has ended: its job now and after each change, its windows, the result of each
         workflow, what steps print, and its end. At a `RunBegin`, begin to count from zero: the windows that follow are
-        all there were. A broken stream resumes where it broke. Without `detail`, windows have only their numbers."""
+        all there were. A broken stream resumes where it broke. Without `detail`, windows have a second, and only
+        its numbers."""
         return self._follow(self._core.stream(job_id, detail=detail))
 
     async def summary(self, job_id: str) -> Summary:

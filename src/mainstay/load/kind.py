@@ -25,5 +25,5 @@ KIND = Kind(
     navigation=(NavigationEntry(path="/loads", title="Load tests", key="l"),),
     job_page="/loads/{id}",
     templates="mainstay.load.web",
-    assets={"report/hover.js": "mainstay.load.report:hover.js"},
+    assets={"report/hover.js": "mainstay.load.report:hover.js", "load/now.js": "mainstay.load.web:now.js"},
 )

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from mainstay.bundles import BundleClient
-from mainstay.bus import MemoryBusNetwork
+from mainstay.bus import Bus, MemoryBusNetwork
 from mainstay.client import AsyncClient
 from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.explain import ClusterFacts
@@ -64,6 +64,7 @@ class LedRun:
         self.control = Control(store)
         self.job = job
         self.live: BusOutput
+        self.buses: list[Bus] = []
         self.path = f"/api/v1/loads/{job.id}/stream"
 
     async def lead(self) -> None:
@@ -74,6 +75,7 @@ class LedRun:
         (self.job,) = await self.control.claims.claim([LEAD_QUEUE], session.id, 1)
         await self.control.claims.start([self.job])
         bus = self.network.client(f"manager.m{self.job.token}")
+        self.buses.append(bus)
         self.live = BusOutput(bus, self.job.id, epoch=self.job.token)
         await self.live.start(HEADER)
 
@@ -125,7 +127,11 @@ async def led_run(payload: Any = None) -> AsyncIterator[LedRun]:
     found = await control.jobs.submit_request(JobRequest("shop", payload or {}, plan))
     run = LedRun(MemoryBusNetwork(), store, await control.jobs.get(found.id))
     await run.lead()
-    yield run
+    try:
+        yield run
+    finally:
+        for bus in run.buses:
+            await bus.close()
 
 
 class StreamingTransport(httpx.AsyncBaseTransport):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from ...errors import InvalidInput
@@ -88,8 +89,14 @@ class LiveCursor:
         # this history may know less than the watcher: it is from another server
         return history.after(mark.windows) if mark.epoch == history.epoch else []
 
-    def updates(self, history: LiveHistory, *, as_one: bool = False) -> Iterator[LiveUpdate]:
-        """What it lacks now; `as_one`: with the windows as one. The mark has moved when an update is passed on."""
+    def lacks_results(self, history: LiveHistory) -> bool:
+        """Whether it lacks the result of a workflow."""
+        mark = self.mark
+        return mark is not None and mark.epoch == history.epoch and mark.results < len(history.results)
+
+    def updates(self, history: LiveHistory, *, as_one: bool = False, at_a_time: int = 1) -> Iterator[LiveUpdate]:
+        """What it lacks now, with so many windows at a time, or all `as_one`. The mark has moved when an update is
+        passed on."""
         entries = self.pending(history)
         if entries is None:
             mark = self.mark
@@ -99,18 +106,25 @@ class LiveCursor:
             yield LiveUpdate(header=history.header)
             entries = list(history.entries()) if is_new else [history.total()]
         if entries:
-            for entry in [joined(entries)] if as_one else entries:
+            groups = [entries] if as_one else _groups(entries, at_a_time)
+            for entry in map(joined, groups):
                 self.mark = self._marked(history)._replace(windows=entry.end)
                 yield LiveUpdate(entry=entry)
         yield from self._results(history)
 
     def _results(self, history: LiveHistory) -> Iterator[LiveUpdate]:
-        while (mark := self._marked(history)).epoch == history.epoch and mark.results < len(history.results):
+        while self.lacks_results(history):
+            mark = self._marked(history)
             self.mark = mark._replace(results=mark.results + 1)
             yield LiveUpdate(result=history.results[mark.results])
 
     def _marked(self, history: LiveHistory) -> LiveMark:
         return self.mark or LiveMark(history.epoch)
+
+
+def _groups(entries: list[HistoryEntry], at_a_time: int) -> Iterator[list[HistoryEntry]]:
+    for _, group in groupby(entries, key=lambda entry: entry.begin // at_a_time):
+        yield list(group)
 
 
 __all__ = ["LiveCursor", "LiveMark", "LiveUpdate"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: windows a second for one client, and how many it may get at once; the others come as one
 _WINDOWS_PER_S, _BURST = 20.0, 5
+#: windows of a second, which come as one without detail: a percentile of less says little
+_SECOND = 10
 #: the end waits so long for the last windows
 _COMPLETE_S = 5.0
 
@@ -39,7 +42,10 @@ _COMPLETE_S = 5.0
 class RunStreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What of a load test is sent."""
 
-    detail: Annotated[bool, Meta(description="Windows with steps and histograms, not only with their numbers.")] = True
+    detail: Annotated[
+        bool,
+        Meta(description="Windows with steps and histograms. Without them, windows have a second, and its numbers."),
+    ] = True
 
 
 class WindowLimiter:
@@ -99,9 +105,11 @@ class _RunStream:
         self._masker = ask.site.masker
         self._runs = runs
         self._detail = ask.query.detail
+        self._at_a_time = 1 if self._detail else _SECOND
         self._job_id = ask.path("id")
         self._cursor = LiveCursor(mark)
         self._limiter = WindowLimiter(asyncio.get_running_loop().time)
+        self._is_limited = False
         self._line: int | None = None
         self._shown = ""
         self._summary = b""
@@ -127,7 +135,7 @@ class _RunStream:
                     yield self._end(row)
                     return
                 if changes == (followed.changed, run.changed):
-                    await _first(changes, self._wait_s(run))
+                    await _first(changes, self._wait_s())
 
     async def _last(self, run: LiveRun) -> None:
         """Wait for the last windows, which come from another side than the end of the job."""
@@ -138,9 +146,9 @@ class _RunStream:
                 if run.watched is not None:
                     await run.watched.complete()
 
-    def _wait_s(self, run: LiveRun) -> float | None:
+    def _wait_s(self) -> float | None:
         """In how long there may be something to send without a change."""
-        return self._limiter.wait_s if run.history is not None and self._cursor.pending(run.history) else None
+        return self._limiter.wait_s if self._is_limited else None
 
     def _news(self, run: LiveRun, *, at_once: bool) -> Iterator[bytes]:
         watched, texts = run.watched, run.texts
@@ -159,14 +167,19 @@ class _RunStream:
         history = watched.history
         if history is None:
             return
-        as_one, is_behind = False, not self._cursor.caught_up(history)
-        pending = self._cursor.pending(history)
-        if pending and not is_behind:
-            allowed = self._limiter.allows(len(pending)) or int(at_once)
-            if not allowed:
+        cursor, self._is_limited, as_one = self._cursor, False, False
+        has_caught_up = cursor.caught_up(history)
+        pending = cursor.pending(history)
+        if pending is not None and not cursor.lacks_results(history):
+            if len(pending) < self._at_a_time and not (at_once and pending):
                 return
-            as_one = allowed < len(pending)
-        for update in self._cursor.updates(history, as_one=as_one):
+            messages = math.ceil(len(pending) / self._at_a_time)
+            allowed = self._limiter.allows(messages) if has_caught_up else messages
+            self._is_limited = not allowed and not at_once
+            if self._is_limited:
+                return
+            as_one = allowed < messages
+        for update in self._cursor.updates(history, as_one=as_one, at_a_time=self._at_a_time):
             yield from self._message(run, history, update)
 
     def _message(self, run: LiveRun, history: LiveHistory, update: LiveUpdate) -> Iterator[bytes]:

@@ -54,6 +54,7 @@
         ├── WrongAuditKey       the audit trail was sealed with another key, or with none
         ├── UnsafeEngine        the engine version has a bug that can lose data here
         ├── StoreUnavailable    the server does not answer, or its connection was lost
+        │   └── DurabilityUnknown   a submit was not confirmed in time: it may be stored; names the job
         └── StoreClosed         used after close
 
 Each message says what happened, to which job, and what to do next. `code` is stable, for scripts and the HTTP API.
@@ -594,6 +595,23 @@ class StoreUnavailable(StoreError):
     """
 
     code = "store_unavailable"
+
+
+class DurabilityUnknown(StoreUnavailable):
+    """A submit was not confirmed in time. It has not failed: submit it again with the same key, which gives the same
+    job. `id` is that of the job, if this submit made it; `reached` is the level that is known to be reached, or
+    empty."""
+
+    code = "durability_unknown"
+
+    def __init__(self, job_id: str, reached: str, why: BaseException) -> None:
+        self.id = job_id
+        self.reached = reached
+        known = f"it is stored (durability {reached})" if reached else "nothing is known of it"
+        super().__init__(
+            f"job {job_id} may have been submitted: {known}, and no confirmation came in time ({why}). Submit it again "
+            "with the same key: that gives the same job, or submits it now"
+        )
 
 
 class StoreClosed(StoreError):

@@ -47,6 +47,13 @@ def two_runs() -> ClusterCores:
     return cluster_cores([CoreUse(held, (waits,)), CoreUse()], sessions, nodes, at_ms=70_000)
 
 
+def test_a_run_with_two_parts_on_one_node_is_on_one_node() -> None:
+    """A lost slice goes beside another one of its run if no other node has its cores."""
+    held = (holding("n1", 2), holding("n1", 1, part="slice 1"))
+    [found] = cluster_cores([CoreUse(held, ())], [session("n1")], [node("n1")], at_ms=70_000).runs
+    assert (found.nodes, found.cores) == (1, 3)
+
+
 def status(nodes: list[NodeInfo]) -> ClusterStatus:
     return ClusterStatus(
         cluster="shop", environment="live", at_ms=70_000, manager="m1", managers=[], nodes=nodes, leads=[]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -41,7 +42,7 @@ from .messages import (
     ReferenceArguments,
 )
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle
-from .removal import prune_bundles, remove_bundle
+from .removal import BundlesInUse, no_bundles_in_use, prune_bundles, remove_bundle
 from .storage import RECENT_BYTES, BundleStorage
 
 T = TypeVar("T")
@@ -86,12 +87,13 @@ class BundleService:
         version: str = MAINSTAY_VERSION,
         clock: Clock | None = None,
         limits: BundleLimits | None = None,
-        in_use: Callable[[], Mapping[str, str]] = dict,
+        in_use: BundlesInUse = no_bundles_in_use,
         recent_bytes: int = RECENT_BYTES,
+        rng: random.Random | None = None,
     ) -> None:
-        """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use` gives the
-        digests of the bundles that nodes run, each with one of these nodes. `recent_bytes` bounds the parts that stay
-        in memory for the next node."""
+        """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use`
+        reads the bundles that are not removed. `recent_bytes` bounds the parts that stay in memory for the next node.
+        """
         self._bus = bus
         self._name = name
         self._cluster = cluster
@@ -100,7 +102,9 @@ class BundleService:
         self._clock = clock or SystemClock()
         self._in_use = in_use
         self._storage = (
-            None if blobs is None else BundleStorage(blobs, limits=limits, clock=self._clock, recent_bytes=recent_bytes)
+            None
+            if blobs is None
+            else BundleStorage(blobs, limits=limits, clock=self._clock, rng=rng, recent_bytes=recent_bytes)
         )
         self._methods = {
             "limits": _Method("", True, EmptyArguments, self._limits),
@@ -245,13 +249,13 @@ class BundleService:
         return missing
 
     async def _remove(self, wanted: ReferenceArguments, caller: str) -> BundleRemoval:
-        done = await remove_bundle(self._bundles, wanted.reference, in_use=self._in_use())
+        done = await remove_bundle(self._bundles, wanted.reference, in_use=self._in_use)
         _log_removal(done, caller)
         return done
 
     async def _prune(self, wanted: PruneArguments, caller: str) -> BundleRemoval:
         done = await prune_bundles(
-            self._bundles, keep=wanted.keep, older_than_s=wanted.older_than_s, in_use=self._in_use()
+            self._bundles, keep=wanted.keep, older_than_s=wanted.older_than_s, in_use=self._in_use
         )
         _log_removal(done, caller)
         return done

@@ -10,11 +10,10 @@ import msgspec
 from ..errors import JobNotFound
 from ..lifecycle import UNIT, Event
 from ..model import PLACE_QUEUE, Job, check_id
-from ..stores import JobStore, Query
+from ..stores import JobStore, Query, all_rows
 
 #: units of one answer; a job has as many as nodes, or a few times more
 _MOST_UNITS = 5000
-_PAGE = 500
 #: events of a unit that are read: more than all assignments of one write
 _EVENTS = 500
 #: units whose events are read at a time
@@ -73,7 +72,10 @@ async def read_routes(store: JobStore, job_id: str, *, shown: Callable[[Event], 
     [job] = await store.get([check_id(job_id)])
     if job is None:
         raise JobNotFound(job_id)
-    units = [job] if job.is_unit else await _units(store, job.id)
+    units = [job]
+    if not job.is_unit:
+        query = Query(parent=job.id, queue=PLACE_QUEUE, value_bytes=0)
+        units = [unit async for unit in all_rows(store, query)]
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def read(unit: Job) -> UnitRoute:
@@ -148,18 +150,6 @@ def _order(route: UnitRoute) -> tuple[tuple[int, int | str], ...]:
     """Numbers in names by their value: slice/1/2 before slice/1/10."""
     parts = route.unit.split("/")
     return tuple((0, int(part)) if part.isascii() and part.isdigit() else (1, part) for part in parts)
-
-
-async def _units(store: JobStore, job_id: str) -> list[Job]:
-    query = Query(parent=job_id, queue=PLACE_QUEUE, value_bytes=0)
-    units: list[Job] = []
-    cursor: str | None = None
-    while True:
-        page = await store.find(query, cursor=cursor, limit=_PAGE)
-        units += page.jobs
-        cursor = page.cursor
-        if cursor is None:
-            return units
 
 
 __all__ = ["JobRoutes", "UnitAssignment", "UnitRoute", "assignments_of", "read_routes", "unit_route"]

@@ -18,6 +18,7 @@ from mainstay.load.placement import (
     RunRequest,
     SliceCores,
     allocate,
+    allocation,
 )
 
 SHARES: tuple[PoolShare, ...] = ("low", "normal", "high", "exclusive", "auto")
@@ -273,6 +274,50 @@ def test_a_higher_class_never_gets_fewer_cores_alone() -> None:
             total(allocate(nodes(cores), [run("a", share)]), "a") for share in ("low", "normal", "high")
         ]
         assert low <= normal <= high <= cores
+
+
+@pytest.mark.parametrize("runs", [40, 1000])
+def test_each_run_of_a_long_queue_is_tried_about_once(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To place all admitted runs again for each request would take minutes for a long queue."""
+    tried: list[str] = []
+    place = allocation._Cores.place
+
+    def counted(cores: allocation._Cores, run: allocation._Run) -> bool:
+        tried.append(run.job)
+        return place(cores, run)
+
+    monkeypatch.setattr(allocation._Cores, "place", counted)
+    found = allocate(nodes(*[8] * 100), [run(f"r{at:04}", rank=at, processes=1) for at in range(runs)])
+    assert len(found.placed) == min(runs, 800)
+    # once when it is admitted and once in the order of the classes, and all of them once more for the first that waits
+    assert len(tried) <= 3 * runs
+
+
+def test_an_admission_that_needs_others_to_move_places_them_again() -> None:
+    """The first run is on the node that only the second one can use."""
+    pool = [CoreNode("a", 4, {"zone": "a"}), CoreNode("b", 2)]
+    alone = run("e", "exclusive", rank=1, processes=4, labels={"zone": "a"})
+    found = allocate(pool, [run("any", "low", processes=1), alone])
+    assert (sizes(found, "any"), sizes(found, "e")) == ({"b": 1}, {"a": 4})
+
+
+def test_a_run_that_needs_no_label_leaves_the_nodes_that_have_it_to_others() -> None:
+    pool = [CoreNode("g1", 4, {"gpu": "1"}), CoreNode("n1", 4)]
+    found = allocate(pool, [run("a", processes=4), run("b", rank=1, processes=4, labels={"gpu": "1"})])
+    assert (sizes(found, "a"), sizes(found, "b")) == ({"n1": 4}, {"g1": 4})
+    assert sizes(allocate(pool, [run("a", processes=4)]), "a") == {"n1": 4}, "also before any run asks for the label"
+
+
+def test_a_run_keeps_its_place_for_nodes_that_were_lost_a_moment_ago() -> None:
+    """A node that restarts is away for some seconds, and the others must not be gone meanwhile for hours."""
+    requests = [run("all", nodes=4, processes=4), run("small", rank=1, processes=1)]
+    found = allocate(nodes(8, 8, 8), requests, lost=[CoreNode("n4", 8)])
+    assert causes(found) == {"all": "lost", "small": "behind"}
+    found = allocate(nodes(8, 8, 8), requests)
+    assert (causes(found), sizes(found, "small")) == ({"all": "too_large"}, {"n1": 1})
+    requests = [run("gpu", labels={"gpu": "1"}), run("b", rank=1)]
+    found = allocate(nodes(8), requests, lost=[CoreNode("g", 8, {"gpu": "1"})])
+    assert (causes(found), sizes(found, "b")) == ({"gpu": "lost"}, {"n1": 8})
 
 
 def test_a_large_pool_is_divided_quickly() -> None:

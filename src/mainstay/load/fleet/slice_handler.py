@@ -131,7 +131,7 @@ class SliceHandler:
             yield None
             return
         if self._bundles is None:
-            self._bundles = _machine_bundles(bus, caller, self._worker(), self._client.clock)
+            self._bundles = _machine_bundles(bus, caller, self._worker(), self._client.clock, self._rng)
         async with bundle_in_use(self._bundles, call.code, within_s=self.settings.ready_s, rng=self._rng) as folder:
             yield folder
 
@@ -278,10 +278,10 @@ def _connection(store: JobStore) -> tuple[Bus, RemoteCaller]:
 
 
 def _machine_bundles(
-    bus: Bus, caller: RemoteCaller, worker: WorkerOptions | None, clock: Clock | None
+    bus: Bus, caller: RemoteCaller, worker: WorkerOptions | None, clock: Clock | None, rng: random.Random
 ) -> MachineBundles:
     options = worker or WorkerOptions(target="", name=caller.name)
-    client = BundleClient(bus, **msgspec.structs.asdict(caller))
+    client = BundleClient(bus, **msgspec.structs.asdict(caller), rng=rng)
     folder = Path(options.cache) if options.cache else state_folder("bundles")
     return MachineBundles(folder, client, most_bytes=options.cache_bytes, oldest_s=options.cache_age_s, clock=clock)
 

@@ -22,6 +22,8 @@ log = logging.getLogger("mainstay.load")
 
 #: how often the rows are read without a wake
 _POLL_S = 1.0
+#: between two reads, however many wakes come: those of all runs wake each leader
+_LEAST_S = 0.05
 #: events of a slice that are read to find the end of an assignment
 _RECENT = 20
 _HELD = ("dispatched", "running")
@@ -116,6 +118,7 @@ class StoredAssignments:
                 except MainstayError:
                     log.exception("the rows of slices could not be read; trying again")
                 await wake.wait(self._poll_s)
+                await asyncio.sleep(_LEAST_S)
 
     async def _read(self) -> None:
         numbers = list(self._rows)

@@ -134,6 +134,7 @@ def test_what_is_older_than_an_hour_is_one_sum() -> None:
     assert_has_all(client, 200)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_a_stream_that_is_broken_anywhere_goes_on_at_another_server_without_gap_or_repetition(
     data: st.DataObject,

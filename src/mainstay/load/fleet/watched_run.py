@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from ...errors import BusError
+from ...errors import BusError, NoResponders
 from ...stores.remote import ManagerConnection
 from .live import LiveMoment, decode_live
 from .live_cursor import LiveCursor, LiveUpdate
@@ -24,7 +24,11 @@ from .messages import UNREADABLE, encode, live_subject
 #: how long a leader may take to answer
 _ANSWER_S = 2.0
 #: pause before it is asked again for what it did not answer
-_AGAIN_S = 5.0
+_AGAIN_S = 0.5
+#: for so long nothing is shown beyond what is missing; then the run goes on without it
+_PATIENCE_S = 20.0
+#: how often it is asked at the end, when nothing follows that could show what is missing
+_TRIES = 3
 #: a leader that has taken over first collects what its slices have done. Numbers that were shown must not fall, unless
 #: it takes longer than this
 _COLLECTS_S = 12.0
@@ -55,9 +59,10 @@ class WatchedRun:
         self._next: LiveHistory | None = None
         """of a leader that has taken over, until it has collected as much as the one before"""
         self._next_s = 0.0
-        self._again_s: float | None = None
-        """when a leader that did not answer may be asked again"""
-        self._is_whole = True
+        self._lacks_s: float | None = None
+        """since when something is missing; None: nothing is"""
+        self._asked_s = float("-inf")
+        self._patience_s = _PATIENCE_S
         self._asking = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._lines: deque[PrintedLine] = deque(maxlen=_LINES)
@@ -130,12 +135,18 @@ class WatchedRun:
                 await changed.wait()
 
     async def complete(self) -> None:
-        """Ask for what is missing, if the end of the load was not heard. For a run whose job has ended."""
+        """Ask for what is missing, if something is. For a run whose job has ended."""
         await self.asked.wait()
-        history = self._next or self.history
-        if history is None or not history.over:
-            with contextlib.suppress(BusError):
+        for _ in range(_TRIES):
+            history = self._next or self.history
+            if history is not None and history.over:
+                break
+            try:
                 await self._ask(_query(history))
+            except NoResponders:
+                break
+            except BusError:
+                continue
         self._show(at_once=True)
 
     async def _take(self, found: LiveMoment) -> None:
@@ -147,13 +158,11 @@ class WatchedRun:
             self._line += 1
             self._lines.append(PrintedLine(self._line, process, text))
         history = self._history_of(found)
-        if history is None or self._lacks(history, found):
-            with contextlib.suppress(BusError):
-                await self._ask_again(history, found.epoch)
+        if history is None or _lacks(history, found):
+            await self._ask_again(history, found.epoch)
             history = self._history_of(found)
-            if (history is None or self._lacks(history, found)) and self._again_s is None:
-                self._again_s = self._now_s() + _AGAIN_S
-        if history is not None:
+        if history is not None and (not _lacks(history, found) or self._gives_up()):
+            self._lacks_s = None
             self._add(history, found)
         self._show()
 
@@ -177,19 +186,12 @@ class WatchedRun:
                 self._next_s = self._now_s()
             self._next = history
 
-    def _lacks(self, history: LiveHistory, found: LiveMoment) -> bool:
-        """Whether something was lost before this message."""
-        windows = found.windows - (found.moment is not None)
-        results = found.results - (found.result is not None)
-        return windows > history.windows or results > len(history.results) or not self._is_whole
-
     def _add(self, history: LiveHistory, found: LiveMoment) -> None:
         if found.moment is not None:
             # 0: the leader is of an earlier version, and does not count
             number = found.windows - 1 if found.windows else history.windows
             if number > history.windows:
                 self.missed += number - history.windows
-                self._is_whole = False
             if number >= history.windows:
                 history.add(found.moment, number=number)
         if found.result is not None and found.results == len(history.results) + 1:
@@ -210,12 +212,21 @@ class WatchedRun:
         self.changed = asyncio.Event()
 
     async def _ask_again(self, history: LiveHistory | None, epoch: int) -> None:
-        if self._again_s is not None and self._now_s() < self._again_s:
+        """Ask for what is missing. Windows that arrive meanwhile are left to the answer, which has them, too."""
+        now_s = self._now_s()
+        self._lacks_s = now_s if self._lacks_s is None else self._lacks_s
+        if now_s - self._asked_s < _AGAIN_S:
             return
-        query = _query(history if self._is_whole else None)
-        self._again_s = self._now_s() + _AGAIN_S
-        await self._ask(msgspec.structs.replace(query, epoch=epoch))
-        self._again_s = None
+        with contextlib.suppress(BusError):
+            await self._ask(msgspec.structs.replace(_query(history), epoch=epoch))
+        self._asked_s = self._now_s()
+
+    def _gives_up(self) -> bool:
+        """Whether the leader had enough time to answer. One that never answers costs the time once."""
+        if self._lacks_s is None or self._now_s() - self._lacks_s < self._patience_s:
+            return False
+        self._patience_s = 0.0
+        return True
 
     async def _ask(self, query: LiveQuery) -> None:
         """Ask the leader for what it has passed on after that. Raises the error of the bus."""
@@ -234,6 +245,7 @@ class WatchedRun:
     def _answered(self, answer: LiveAnswer, query: LiveQuery) -> LiveHistory | None:
         """Take an answer. None: it is of no use, because it is that of an earlier leader."""
         known = self._next or self.history
+        self._patience_s = _PATIENCE_S
         if known is not None and answer.epoch < known.epoch:
             return None
         history = known
@@ -242,13 +254,19 @@ class WatchedRun:
             if known is not None and known.epoch == answer.epoch:
                 history.results += known.results
             self._begin(history)
-            self._is_whole = True
         for entry in answer.entries:
             history.add_entry(entry)
         missing = len(history.results) - query.results
         history.results += answer.results[max(0, missing) :]
         history.over = answer.over
         return history
+
+
+def _lacks(history: LiveHistory, found: LiveMoment) -> bool:
+    """Whether something was lost before this message."""
+    windows = found.windows - (found.moment is not None)
+    results = found.results - (found.result is not None)
+    return windows > history.windows or results > len(history.results)
 
 
 def _query(history: LiveHistory | None) -> LiveQuery:

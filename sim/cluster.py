@@ -106,6 +106,8 @@ class ClusterWorld(NodesWorld):
     """by each client"""
     task_s: Sequence[float] = (2.0, 12.0, 90.0, 90.0)
     """how long tasks take at most: one of these"""
+    cancelled_part = 0.15
+    """of the jobs that are submitted"""
     cores = 4
     """of each node"""
     notices_s = _LOOK_S
@@ -296,9 +298,13 @@ class ClusterWorld(NodesWorld):
         """Whether a machine stood still, and has not yet had the time to learn what it lost."""
         return self.loop.true_s - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
 
+    def may_not_know(self, run: RunPlace) -> bool:
+        """Whether a run goes on which was lost while its machine stood still."""
+        return self.went_on(run.host.name.partition("/")[0])
+
     def _doubled(self, one: RunPlace, other: RunPlace) -> None:
-        """Two runs of the same work go on. Right after a pause, a machine may not know yet that it lost its work."""
-        if any(self.went_on(run.host.name.partition("/")[0]) for run in (one, other)):
+        """Two runs of the same work go on."""
+        if self.may_not_know(one) or self.may_not_know(other):
             return
         self._found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
@@ -463,10 +469,15 @@ class ClusterWorld(NodesWorld):
 
     async def _until_agreed(self) -> None:
         ends_s = self.loop.true_s + _AGREE_S
-        while text := self.disagreement():
+        while text := self.disagreement() or self._kept_ends():
             if self.loop.true_s > ends_s:
                 raise Violation(f"{_AGREE_S:.0f} s after all was settled, {text}")
             await asyncio.sleep(_LOOK_S)
+
+    def _kept_ends(self) -> str:
+        """The ends of jobs that nodes keep for the store; empty: there are none."""
+        kept = [path.name for path in self._disks.rglob("*.ndjson")]
+        return f"kept ends were not written: {kept}" if kept else ""
 
     async def _drain(self) -> None:
         """Stop all nodes, and look for what they leave."""
@@ -477,8 +488,8 @@ class ClusterWorld(NodesWorld):
             worker = self.node_machines[name].worker
             if worker is not None and worker.processes.running:
                 raise Violation(f"{worker.processes.running} outlive their node")
-        if kept := [path.name for path in self._disks.rglob("*.ndjson")]:
-            raise Violation(f"kept ends that were not written: {kept}")
+        if text := self._kept_ends():
+            raise Violation(text)
         for _ in range(60):
             left = [each.id for each in await self.store.sessions() if each.standing and not each.dead]
             if not left:
@@ -512,7 +523,7 @@ class ClusterUser:
         for number in range(world.submits):
             await asyncio.sleep(self.pause_s())
             job_id = await self._submit(f"{self.name}-{number}", self.request(number))
-            if self._rng.random() < 0.15:
+            if self._rng.random() < world.cancelled_part:
                 await self._cancel(job_id)
 
     def pause_s(self) -> float:

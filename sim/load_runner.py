@@ -325,8 +325,14 @@ class SimulatedGenerator:
         due_s = self._loop.time() + start.after_s
         await asyncio.sleep(start.after_s)
         late_s = max(0.0, self._loop.time() - due_s)
-        with self._target.loading(plans, self.number):
+        # one that stood still sends nothing when it goes on
+        with nullcontext() if self._is_too_late else self._target.loading(plans, self.number):
             await self._load(plans, steps, start, add, late_s)
+
+    @property
+    def _is_too_late(self) -> bool:
+        """Whether its part may be another machine's."""
+        return self._until is not None and self._loop.time() > self._until()
 
     async def _load(
         self,
@@ -353,8 +359,8 @@ class SimulatedGenerator:
         elapsed_s, plan_s = 0.0, start.begin_s
         while not all(load.is_over(plan_s) for load in loads) and not self.stopping.is_set():
             await asyncio.sleep(_WINDOW_S)
-            if self._until is not None and self._loop.time() > self._until():
-                break  # it stood still, and its part may be another machine's
+            if self._is_too_late:
+                break
             elapsed_s = self._loop.time() - began_s
             plan_s = start.begin_s + elapsed_s
             window = Window(bucket=bucket, process=self.number, health={self.number: Health()})

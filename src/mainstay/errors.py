@@ -29,6 +29,7 @@
     ├── CallFailed              a call of a load test got no response; `kind` says what failed
     ├── RequestRefused          a Mainstay server refused a request; `reason` says why
     ├── ServerUnreachable       a Mainstay server did not answer, after all retries
+    ├── ReconnectFailed         a run that is followed could not be reached for a minute; it goes on
     ├── BusError                a message could not be sent over the bus, or was not answered
     │   ├── NoResponders        nothing is subscribed to the subject of a request
     │   ├── RequestTimeout      a request was not answered in time; it may have been processed
@@ -595,6 +596,22 @@ class StoreUnavailable(StoreError):
     """
 
     code = "store_unavailable"
+
+
+class ReconnectFailed(MainstayError):
+    """A program that follows a run has reached nothing of its cluster for a minute. The run goes on."""
+
+    code = "reconnect_failed"
+
+    def __init__(self, job_id: str, silent_s: float, *, why: BaseException, cancelling: bool) -> None:
+        self.id = job_id
+        uncancelled = (
+            f" The cancel has not reached it: repeat it with mainstay jobs cancel {job_id}." if cancelling else ""
+        )
+        super().__init__(
+            f"nothing of the cluster could be reached for {silent_s:.0f} s ({why}); load test {job_id} goes on there."
+            f"{uncancelled} See its numbers with: mainstay load report {job_id}"
+        )
 
 
 class DurabilityUnknown(StoreUnavailable):

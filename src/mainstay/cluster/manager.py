@@ -50,6 +50,8 @@ _LOOK_S = 0.5
 _RUNNING_SHOWN = 10_000
 #: alarms that a manager reports to the others
 _ALARMS = 50
+#: jobs that it leads, in one answer
+_LED = 100
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +142,11 @@ class Manager:
             rng=rng,
         )
         leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
+        self._led = leading.counts
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
-        placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
+        placed = MemberSessions(
+            store, self._heard, away_s=self._liveness.away_s, degraded=self.members.degraded_sessions
+        )
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
@@ -319,6 +324,8 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            windows_late=self._led["windows_late"],
+            led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),
         )
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.load.fleet.live_cursor import LiveCursor, LiveMark
 from mainstay.load.fleet.live_history import HistoryEntry, LiveHistory, LiveQuery

@@ -146,14 +146,16 @@ def test_a_slice_whose_machine_was_suspended_never_doubles_the_load(tmp_path: Pa
         frozen = trial.fleet.members[1]
         frozen.freeze()
         await asyncio.sleep(60)
+        before = trial.fleet.sent
         frozen.thaw()
+        # at this moment, the generators of the other machine and of the replacement send nothing
+        await asyncio.sleep(0.05)
 
+        assert trial.fleet.sent == before
+        assert not frozen.is_loading
         summary = await running
-
         assert summary.ended == "finished"
         assert [one.token for one in summary.slices] == [1, 1, 2]
-        # it goes on for a moment until its clock is read: in its own windows, which are over
-        assert not frozen.is_loading
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="2m")
 

@@ -205,7 +205,7 @@ class _Lead:
 
     async def _led(self, slices: list[StoredSlice]) -> Summary:
         job = self._here.job
-        async with StoredAssignments(self._control, slices, actor=job.session or "") as assignments:
+        async with StoredAssignments(self._control, slices, actor=job.session or "", rng=self._host.rng) as assignments:
             stream = self._work.record(self._host.folder() / f"{job.id}-{job.token}.ndjson.zst")
             cores = [each.call.cores for each in slices]
 
@@ -250,6 +250,7 @@ class _Lead:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
+            self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:

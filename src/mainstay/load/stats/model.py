@@ -329,6 +329,23 @@ class Moment(msgspec.Struct, kw_only=True):
     """preparing, running, draining, done; with the running workflows if there are several layers"""
     thresholds: list[ThresholdOutcome] = []
     trust: Trust
+    restart: bool = False
+    """for a display that follows a run on nodes: forget what was added before. What follows is all there was; it begins
+    with a sum. It comes after another manager has taken over, and after a long break"""
+
+
+class WorkflowResult(msgspec.Struct, kw_only=True):
+    """A workflow that has ended, or that did not run."""
+
+    workflow: str
+    elapsed_s: float
+    """the time of the run at its end"""
+    iterations: int = 0
+    """those that ended by themselves"""
+    error: str = ""
+    """why it failed or did not run; empty: it did what was planned"""
+    steps: list[StepSummary] = []
+    """its measured steps"""
 
 
 class Percentiles(msgspec.Struct, kw_only=True):

@@ -2,9 +2,9 @@
 
 A row *belongs* to a node if one of its sessions holds it. It may read such rows, their parents, their siblings below
 the same parent, the jobs that they wait for, the members of their group, and jobs that the node itself submitted.
-It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does. If it
-holds the driver of a job, it moves that job and its units, too. All that it sends is checked against what is stored,
-never against what it says about it.
+It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does.
+While it holds the driver of a job, it moves that job and its units, too. All that it sends is checked against what is
+stored, never against what it says about it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
     python -m sim --world nodes --seeds 5000:6000    these, of one world
     python -m sim --world big --seeds 100            the big worlds
     python -m sim --world nodes --replay 1234        one seed again, with its trace and the faults that it needs
+    python -m sim --world leader                     what nodes that only beat cost the leader of a cluster
 
 Exit codes: 0 all runs are good, 1 some are not, 2 bad arguments.
 """
@@ -21,17 +22,23 @@ from functools import partial
 from rich.console import Console
 from rich.progress import Progress
 
+from .leader_cost import CLUSTER_SIZES, cost_lines, measure
 from .runs import World, simulate
 from .shrink import shrink
 from .worlds import SIZES, WORLDS, run_seed
 
 #: failures that are printed
 _SHOWN = 5
+#: measures the leader of big clusters
+_LEADER = "leader"
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = _arguments(arguments)
     logging.disable(logging.CRITICAL)  # workers warn of every fault
+    if given.world == _LEADER:
+        print(*cost_lines([measure(nodes) for nodes in CLUSTER_SIZES]), sep="\n")
+        return 0
     if given.replay is not None:
         return _replay(WORLDS[given.world], given.replay)
     return max(_run(name, given.seeds) for name in SIZES.get(given.world, (given.world,)))
@@ -40,10 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sim", description="Run Mainstay in seeded simulation.")
     parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="N|FROM:TO", help="default: 200")
-    parser.add_argument("--world", choices=[*SIZES, *WORLDS], default="small", help="a world or a size; default: small")
+    parser.add_argument(
+        "--world", choices=[*SIZES, *WORLDS, _LEADER], default="small", help="a world or a size; default: small"
+    )
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed again and shorten its faults")
     given = parser.parse_args(arguments)
-    if given.replay is not None and given.world in SIZES:
+    if given.replay is not None and given.world not in WORLDS:
         parser.error(f"--replay needs one world: --world {'|'.join(WORLDS)}")
     return given
 

@@ -40,7 +40,15 @@ from mainstay.node import LeaderRun, Node, NodeResult
 from mainstay.stores import ClaimReport
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
-from mainstay.testing import BusFaults, FaultyBusNetwork, FaultyStore, SimulatedHost, VirtualLoop
+from mainstay.testing import (
+    BusFaults,
+    FaultyBusNetwork,
+    FaultyStore,
+    HostClock,
+    LoopClock,
+    SimulatedHost,
+    VirtualLoop,
+)
 from mainstay.worker import context
 
 from .bus_weather import BusWeather
@@ -48,7 +56,7 @@ from .cluster_hosts import CLUSTER, ManagerMachine, NodeMachine, WorkerOfNode
 from .faults import BusFaultKind, Fault, FaultKind
 from .faulty_world import Gate, insist
 from .linearizability import Operation
-from .nodes import NodesWorld, Phase
+from .nodes import SKEW_S, NodesWorld, Phase
 from .run_places import RunPlace, RunPlaces
 from .runs import Violation
 from .workers import check_key
@@ -60,6 +68,10 @@ _UNHEARD_S = 5.0
 #: how long after the healing the managers may take to agree about the nodes
 _AGREE_S = 180.0
 _LOOK_S = 1.0
+#: the longest fault leaves this much time before it or after it
+_BEFORE_S = 5.0
+#: what a machine may show when it starts, and by how much it may be fast or slow: by 100 us in a second
+_UPTIME_S, _DRIFT = 1e5, 1e-4
 
 _MANAGER_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {
     "crash": (4, 20.0),
@@ -92,6 +104,10 @@ class ClusterWorld(NodesWorld):
     clients: Sequence[str] = ("c1", "c2")
     submits = 10
     """by each client"""
+    task_s: Sequence[float] = (2.0, 12.0, 90.0, 90.0)
+    """how long tasks take at most: one of these"""
+    cancelled_part = 0.15
+    """of the jobs that are submitted"""
     cores = 4
     """of each node"""
     notices_s = _LOOK_S
@@ -133,7 +149,7 @@ class ClusterWorld(NodesWorld):
             ]
         )
         [kind] = rng.choices(list(kinds), [weight for weight, _ in kinds.values()])
-        for_s = round(rng.uniform(0.05, 1) * kinds[kind][1], 2)
+        for_s = round(rng.uniform(0.05, 1) * min(kinds[kind][1], cls.faults_until_s - _BEFORE_S), 2)
         host = rng.choice(list(hosts))
         if kind in ("outage", "bus_outage") or (kind == "lossy" and rng.random() < 0.5):
             host = ""
@@ -166,6 +182,12 @@ class ClusterWorld(NodesWorld):
             node = self.node_machines[name] = NodeMachine(self, name, self.started, disk, version=self.version)
             self.hosts[name] = node.host
 
+    def machine(self, name: str) -> SimulatedHost:
+        """A machine that has just started, with a steady clock of its own."""
+        began_s = self.rng(f"uptime {name} {self.started}").uniform(0, _UPTIME_S)
+        rate = 1 + self.rng(f"drift {name}").uniform(-_DRIFT, _DRIFT)
+        return self.loop.host(name, clock=HostClock(began_s=began_s, rate=rate))
+
     def labels_of(self, node: str) -> dict[str, str]:
         """The labels of a node."""
         del node
@@ -178,6 +200,7 @@ class ClusterWorld(NodesWorld):
         made = super().link(name)
         self.gates[name] = closing = _WatchedGate(self.store, self)
         watched = FaultyStore(closing, rng=self.rng(f"link {name} {self.started}"), faults=made.faults)
+        watched.clock = LoopClock(self.loop, skew_s=self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S))
         self.links[name] = watched
         return watched
 
@@ -234,9 +257,9 @@ class ClusterWorld(NodesWorld):
         async def clings(seconds: float, fails: int) -> str:
             del fails
             job = context().job
-            ends_s = world.loop.time() + seconds
+            ends_s = world.loop.true_s + seconds
             with world.at_work(job.id, job.token):
-                while (left_s := ends_s - world.loop.time()) > 0:
+                while (left_s := ends_s - world.loop.true_s) > 0:
                     with contextlib.suppress(asyncio.CancelledError):  # as a thread, which cannot be stopped
                         await asyncio.sleep(left_s)
             return f"{job.id} {job.token}"
@@ -268,16 +291,20 @@ class ClusterWorld(NodesWorld):
         self.note(f"run {work[-12:]} token {token} on {host.name}")
         with self.places.at(work, token, host) as others:
             for other in others:
-                self._doubled(other, RunPlace(work, token, host, self.loop.time()))
+                self._doubled(other, RunPlace(work, token, host, self.loop.true_s))
             yield
 
     def went_on(self, machine: str) -> bool:
         """Whether a machine stood still, and has not yet had the time to learn what it lost."""
-        return self.loop.time() - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
+        return self.loop.true_s - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
+
+    def may_not_know(self, run: RunPlace) -> bool:
+        """Whether a run goes on which was lost while its machine stood still."""
+        return self.went_on(run.host.name.partition("/")[0])
 
     def _doubled(self, one: RunPlace, other: RunPlace) -> None:
-        """Two runs of the same work go on. Right after a pause, a machine may not know yet that it lost its work."""
-        if any(self.went_on(run.host.name.partition("/")[0]) for run in (one, other)):
+        """Two runs of the same work go on."""
+        if self.may_not_know(one) or self.may_not_know(other):
             return
         self._found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
@@ -328,7 +355,7 @@ class ClusterWorld(NodesWorld):
         if machine is None or worker is None or worker.returncode is not None or not worker.host.alive:
             return
         paused = (
-            worker.host.frozen or self.loop.time() - self._thawed_s.get(machine.name, -1e9) < self.liveness.closed_s
+            worker.host.frozen or self.loop.true_s - self._thawed_s.get(machine.name, -1e9) < self.liveness.closed_s
         )
         unanswered = worker.is_isolated or worker.is_unheard
         if not paused and session in worker.supervisor.sessions and not unanswered:
@@ -402,7 +429,7 @@ class ClusterWorld(NodesWorld):
         if unheard:
             self.weather.unplug(self._client_name(name), -1)
         if hosts:
-            self._thawed_s[name] = self.loop.time()
+            self._thawed_s[name] = self.loop.true_s
         for host in hosts:
             if host.alive:
                 host.thaw()
@@ -441,11 +468,16 @@ class ClusterWorld(NodesWorld):
         return ""
 
     async def _until_agreed(self) -> None:
-        ends_s = self.loop.time() + _AGREE_S
-        while text := self.disagreement():
-            if self.loop.time() > ends_s:
+        ends_s = self.loop.true_s + _AGREE_S
+        while text := self.disagreement() or self._kept_ends():
+            if self.loop.true_s > ends_s:
                 raise Violation(f"{_AGREE_S:.0f} s after all was settled, {text}")
             await asyncio.sleep(_LOOK_S)
+
+    def _kept_ends(self) -> str:
+        """The ends of jobs that nodes keep for the store; empty: there are none."""
+        kept = [path.name for path in self._disks.rglob("*.ndjson")]
+        return f"kept ends were not written: {kept}" if kept else ""
 
     async def _drain(self) -> None:
         """Stop all nodes, and look for what they leave."""
@@ -456,8 +488,8 @@ class ClusterWorld(NodesWorld):
             worker = self.node_machines[name].worker
             if worker is not None and worker.processes.running:
                 raise Violation(f"{worker.processes.running} outlive their node")
-        if kept := [path.name for path in self._disks.rglob("*.ndjson")]:
-            raise Violation(f"kept ends that were not written: {kept}")
+        if text := self._kept_ends():
+            raise Violation(text)
         for _ in range(60):
             left = [each.id for each in await self.store.sessions() if each.standing and not each.dead]
             if not left:
@@ -491,7 +523,7 @@ class ClusterUser:
         for number in range(world.submits):
             await asyncio.sleep(self.pause_s())
             job_id = await self._submit(f"{self.name}-{number}", self.request(number))
-            if self._rng.random() < 0.15:
+            if self._rng.random() < world.cancelled_part:
                 await self._cancel(job_id)
 
     def pause_s(self) -> float:
@@ -502,7 +534,7 @@ class ClusterUser:
         """What it submits as its next job."""
         key = f"{self.name}-{number}"
         drawn = self.world.rng(f"request {key}")
-        longest_s = drawn.choice([2.0, 12.0, 90.0, 90.0])
+        longest_s = drawn.choice(self.world.task_s)
         seconds = round(drawn.uniform(0, longest_s), 2)
         if drawn.random() < 0.25:
             options = self.world.compact.options(key=key)
@@ -514,16 +546,16 @@ class ClusterUser:
 
     async def _submit(self, key: str, request: JobRequest) -> str:
         history = self.world.submitted.setdefault(key, [])
-        loop = asyncio.get_running_loop()
+        loop = self.world.loop
         while True:
-            called_s = loop.time()
+            called_s = loop.true_s
             try:
                 submitted = await self.control.jobs.submit_request(request)
             except StoreUnavailable:
                 history.append(Operation(key, called_s))
                 await asyncio.sleep(self._rng.uniform(0.1, 2))
             else:
-                history.append(Operation(key, called_s, submitted.id, loop.time()))
+                history.append(Operation(key, called_s, submitted.id, loop.true_s))
                 self.world.note(f"{self.name} submitted {key} as {submitted.id}")
                 return submitted.id
 

@@ -48,7 +48,7 @@ class ManagerMachine:
 
     def __init__(self, world: ClusterWorld, name: str, number: int, *, version: str) -> None:
         self.name = name
-        self.host: SimulatedHost = world.loop.host(name)
+        self.host: SimulatedHost = world.machine(name)
         self.manager: Manager | None = None
         self._world = world
         self._number = number
@@ -99,7 +99,7 @@ class WorkerOfNode:
         world.starts += 1
         number = world.starts
         self.host = world.loop.host(f"{machine.name}/worker")
-        self._began_s = world.loop.time()
+        self._began_s = world.loop.true_s
         self.config = config
         self.returncode: int | None = None
         self._machine = machine
@@ -146,7 +146,7 @@ class WorkerOfNode:
     @property
     def is_unheard(self) -> bool:
         """Whether it has started so lately that it is not isolated, although no manager answers."""
-        is_young = self._machine.world.loop.time() - self._began_s < self._machine.world.liveness.isolation_s
+        is_young = self._machine.world.loop.true_s - self._began_s < self._machine.world.liveness.isolation_s
         return is_young and (self.heart is None or not self.heart._answered)  # noqa: SLF001 - the world sees everything
 
     @property
@@ -205,7 +205,7 @@ class NodeMachine:
         self.name = name
         self.disk = disk
         self.version = version
-        self.host: SimulatedHost = world.loop.host(name)
+        self.host: SimulatedHost = world.machine(name)
         self.worker: WorkerOfNode | None = None
         options = WorkerOptions(
             target="sim:app",

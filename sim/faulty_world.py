@@ -65,7 +65,7 @@ class FaultyWorld(ABC):
         return self._trace
 
     def note(self, line: str) -> None:
-        self._trace.append(f"{self.loop.time():9.3f} {line}")
+        self._trace.append(f"{self.loop.true_s:9.3f} {line}")
 
     def rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self._seed} {purpose}")
@@ -102,12 +102,16 @@ class FaultyWorld(ABC):
 
     def start_server(self, name: str) -> None:
         self.started += 1
-        host = self.hosts[name] = self.loop.host(name)
+        host = self.hosts[name] = self.machine(name)
         host.start(self.serve(name))
 
     def _start_client(self, name: str) -> asyncio.Task[None]:
-        host = self.hosts[name] = self.loop.host(name)
+        host = self.hosts[name] = self.machine(name)
         return host.start(self.ask(name))
+
+    def machine(self, name: str) -> SimulatedHost:
+        """A machine that has just started."""
+        return self.loop.host(name)
 
     def link(self, name: str) -> FaultyStore:
         """The connection of a host to the store; a new host has a new one."""
@@ -165,19 +169,19 @@ class FaultyWorld(ABC):
     async def _pause_in_write(self, fault: Fault) -> None:
         """The host is frozen right after it has sent a write, which arrives much later: if the host led, just after
         another took over."""
-        gate, host, ends_s = self.gates[fault.host], self.hosts[fault.host], self.loop.time() + fault.for_s
+        gate, host, ends_s = self.gates[fault.host], self.hosts[fault.host], self.loop.true_s + fault.for_s
         drawn = self.rng(f"pause {fault}")
         gate.hold()
-        while not gate.waiting and self.loop.time() < ends_s:  # noqa: ASYNC110 - a wait costs nothing here
+        while not gate.waiting and self.loop.true_s < ends_s:  # noqa: ASYNC110 - a wait costs nothing here
             await asyncio.sleep(0.01)
         if gate.waiting and host.alive and not host.frozen:
             host.freeze()
             epoch = self.epoch_led_by(fault.host)
-            while self.loop.time() < ends_s and self.epoch_led_by(fault.host) == epoch:  # noqa: ASYNC110 - as above
+            while self.loop.true_s < ends_s and self.epoch_led_by(fault.host) == epoch:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.01)
             await asyncio.sleep(drawn.uniform(0, 0.1))
             gate.release()
-            await asyncio.sleep(max(0.0, ends_s - self.loop.time()))
+            await asyncio.sleep(max(0.0, ends_s - self.loop.true_s))
             if host.alive:
                 host.thaw()
         gate.release()

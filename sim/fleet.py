@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from mainstay.load.fleet import FleetMember, FleetRecord, FleetRunner, FleetSettings, SliceService
+from mainstay.load.fleet.messages import SliceEnd
 from mainstay.load.fleet.spec import OnLoss
 from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.stats.model import Window
 from mainstay.testing import BusFaults, FaultyBusNetwork, LoopClock, SimulatedHost, VirtualLoop
 
-from .load_runner import SimulatedRunner, SimulatedTarget
+from .load_runner import SimulatedCode, SimulatedRunner, SimulatedTarget
 
 #: the host of the first leader
 LEADER = "leader"
@@ -58,6 +59,10 @@ class SimulatedAssignments:
         self.given_up.append((number, token, why))
         self.end(number, token, f"the leader gave it up ({why})")
 
+    async def end_of(self, number: int, token: int) -> SliceEnd | None:
+        ends = [end for member in self._fleet.all_members for end in member.ends if member.number == number]
+        return next((end for end in reversed(ends) if end.token == token), None)
+
     def waiting(self, number: int) -> str:
         return f"slice {number} waits for a free core"
 
@@ -98,7 +103,8 @@ class SimulatedMember:
         self.released = asyncio.Event()
         self.starts = 0
         """how often its load began, as it would be stored"""
-        self.ends: list[Any] = []
+        self.ends: list[SliceEnd] = []
+        """of its loads, as they would be stored"""
         self._fleet = fleet
         self.service = SliceService(
             fleet.network.client(f"{member.node}.{number}", host=member.node),
@@ -112,6 +118,7 @@ class SimulatedMember:
             on_start=self._note_start,
             on_end=self._note_end,
         )
+        self._clock_s = clock_s
         self.host.start(self._serve())
 
     async def _serve(self) -> None:
@@ -122,14 +129,15 @@ class SimulatedMember:
     async def _note_start(self) -> None:
         self.starts += 1
 
-    async def _note_end(self, end: Any) -> None:
+    async def _note_end(self, end: SliceEnd) -> None:
         self.ends.append(end)
 
-    def _make(self, *given: Any, **named: Any) -> SimulatedRunner:
+    def _make(self, *given: Any, until: Callable[[], float], **named: Any) -> SimulatedRunner:
         fleet = self._fleet
         runner = SimulatedRunner(
             *given,
             **{**named, **fleet.traits.get(self.number, {})},
+            until=lambda: until() - self._clock_s,
             loop=fleet.loop,
             clock=fleet.clock,
             target=fleet.targets[self.number],
@@ -181,14 +189,17 @@ class SimulatedFleet:
         replace_s: float = 2.0,
         budget: int = 20,
         save_s: float = 0.02,
+        code: SimulatedCode | None = None,
     ) -> None:
-        """`absent`: slices whose machines never begin. `unplaced`: slices that have no machine until `place`."""
+        """`absent`: slices whose machines never begin. `unplaced`: slices that have no machine until `place`. `code`:
+        that of the test."""
         self.loop = loop
         self.job = "job-1"
         self.clock = LoopClock(loop)
         self.settings = settings or FleetSettings()
         self.network = FaultyBusNetwork(rng=random.Random(seed), faults=faults)
-        self.targets = [SimulatedTarget() for _ in processes]
+        self.code = code or SimulatedCode()
+        self.targets = [SimulatedTarget(code=self.code) for _ in processes]
         self.traits = traits or {}
         self.on_loss = on_loss
         self.save_s = save_s

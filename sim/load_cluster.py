@@ -9,6 +9,7 @@ What must hold at every moment, beyond what `cluster` checks:
 - a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
 - a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
 - no load begins after a cancel was answered;
+- all slices of a workflow have the same context: what its setup and the workflows before it have returned;
 - the number of requests that a run shows never falls, unless a successor of the leader cannot ask a slice.
 
 And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
@@ -29,6 +30,7 @@ import msgspec
 from mainstay import App
 from mainstay.cluster.manager import Manager
 from mainstay.control import JobRequest
+from mainstay.load.fleet.fleet_reports import start_skew_s
 from mainstay.load.fleet.fleet_work import FleetWork, fleet_options_of
 from mainstay.load.fleet.saved_run import saved_run_of
 from mainstay.load.fleet.slice_handler import SliceHandler
@@ -48,10 +50,15 @@ from .faults import Fault
 from .load_ledger import AssignmentLoad, RunLedger, SliceKey
 from .load_plans import drawn_options, load_request
 from .load_runner import SimulatedGenerator, SimulatedRunner
+from .run_places import RunPlace
 from .runs import Violation
 
-#: a run hears of its cancel with the next beat of its leader; an order to go that is under way then begins
-_CANCEL_S = 4.0
+#: a run hears of its cancel at once, or with the next beat of its leader; an order to go that is under way then begins
+_CANCEL_S = 2.0
+#: by how much clocks may drift apart between two measurements
+_CLOCK_S = 0.002
+#: how a run ends whose leader was lost while it stopped the run
+_DIED = "its worker died while stopping it"
 #: after the end of all runs, for nodes to end what is left of their slices
 _LEFT_S = 30.0
 _HELD = ("dispatched", "running")
@@ -97,8 +104,10 @@ class LoadClusterWorld(ClusterWorld):
     nodes: Sequence[str] = ("n1", "n2", "n3", "n4")
     servers: Sequence[str] = (*ClusterWorld.managers, *nodes)
     zones: Sequence[str] = ("a", "b")
-    submits = 5
-    faults_until_s = 80.0
+    submits = 4
+    task_s = (2.0, 12.0, 30.0)
+    cancelled_part = 0.3
+    faults_until_s = 50.0
     notices_s = 0.1
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
@@ -166,19 +175,23 @@ class LoadClusterWorld(ClusterWorld):
     @contextmanager
     def _under_load(self, ledger: RunLedger, key: SliceKey, process: int) -> Iterator[None]:
         answered_s = self.cancel_answered_s.get(ledger.job)
-        if answered_s is not None and self.loop.time() > answered_s + _CANCEL_S:
+        if answered_s is not None and self.loop.true_s > answered_s + _CANCEL_S:
             self._found(
-                f"load of {ledger.job} {key} began {self.loop.time() - answered_s:.1f} s after it was cancelled"
+                f"load of {ledger.job} {key} began {self.loop.true_s - answered_s:.1f} s after it was cancelled"
             )
         with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
             yield
+
+    def may_not_know(self, run: RunPlace) -> bool:
+        # a generator looks at its clock before it sends
+        return " process " not in run.work and super().may_not_know(run)
 
     async def ask(self, name: str) -> None:
         await LoadUser(self, name).run()
 
     def cancel_was_answered(self, job_id: str) -> None:
         super().cancel_was_answered(job_id)
-        self.cancel_answered_s.setdefault(job_id, self.loop.time())
+        self.cancel_answered_s.setdefault(job_id, self.loop.true_s)
 
     # at every moment ----------------------------------------------------------------------------
 
@@ -191,7 +204,7 @@ class LoadClusterWorld(ClusterWorld):
             self._check_cores(node)
         for ledger in self.ledgers.values():
             ledger.check_users()
-        second = int(self.loop.time())
+        second = int(self.loop.true_s)
         while self._seconds < second:
             for ledger in self.ledgers.values():
                 ledger.check_second(self._seconds)
@@ -295,8 +308,8 @@ class LoadClusterWorld(ClusterWorld):
 
     async def _crash_leader(self, fault: Fault, drawn: random.Random) -> None:
         """Power off the manager that leads a run: some run, or the next one that goes."""
-        ends_s, gone = self.loop.time() + fault.for_s, len(self.gone)
-        while fault.kind == "at_go" and len(self.gone) == gone and self.loop.time() < ends_s:  # noqa: ASYNC110 - costs nothing
+        ends_s, gone = self.loop.true_s + fault.for_s, len(self.gone)
+        while fault.kind == "at_go" and len(self.gone) == gone and self.loop.true_s < ends_s:  # noqa: ASYNC110 - costs nothing
             await asyncio.sleep(0.02)
         await asyncio.sleep(drawn.uniform(0, drawn.choice([0.1, 1.0, 4.0])))
         led = {job: leader for job in self.ledgers if (leader := self.leader_of(job))}
@@ -305,7 +318,7 @@ class LoadClusterWorld(ClusterWorld):
         if led:
             name = led[drawn.choice(sorted(led))]
             self.hosts[name].crash()
-            await asyncio.sleep(max(1.0, ends_s - self.loop.time()))
+            await asyncio.sleep(max(1.0, ends_s - self.loop.true_s))
             self.start_server(name)
 
     def leader_of(self, job_id: str) -> str:
@@ -324,14 +337,19 @@ class LoadClusterWorld(ClusterWorld):
         if job.kind != "load":
             await super()._check_job(job, units)
             return
+        if job.id in self.ledgers:
+            self.ledgers[job.id].check_contexts()
         ended = [event.to for event in await self.store.events(job.id) if event.to in ("succeeded", "failed")]
         if len(ended) > 1:
             raise Violation(f"{job.id} settled as {ended}")
-        if job.status == "succeeded":
+        if self.ledgers.get(job.id) is not None and self.ledgers[job.id].rounds:
             self.check_totals(job)
-        elif job.status == "cancelled":
+        if job.status == "cancelled":
             if job.id not in self.cancelled:
                 raise Violation(f"{job.id} was cancelled, which no client asked for: {job.reason}")
+        elif job.status == "succeeded":
+            if job.id not in self.ledgers:
+                raise Violation(f"{job.id} succeeded without a load")
         elif job.status != "failed" or job.error is None or job.error.code != "load_failed":
             raise Violation(f"{job.id} ended {job.status}: {job.reason} {job.error}")
         elif not self.faulty:
@@ -343,11 +361,16 @@ class LoadClusterWorld(ClusterWorld):
     def check_totals(self, job: Job) -> None:
         """What a run reports that its leader has ended is what the target has counted, slice by slice."""
         summary = summary_of(job, Sealer(None))
-        if summary is None:
-            raise Violation(f"{job.id} reports nothing")
         ledger = self.ledgers[job.id]
         round_ = ledger.rounds[-1]
         sent = {key: each.total for key, each in ledger.assignments.items() if key.round == round_}
+        if _DIED in (job.reason or "") and (summary is None or summary.verdict == "lost"):
+            # nothing leads a run on that is being stopped: it has the numbers that were saved on the way, and says so
+            if summary is not None and summary.requests > sum(sent.values()):
+                raise Violation(f"{job.id} counts {summary.requests} requests, and the target {sum(sent.values())}")
+            return
+        if summary is None:
+            raise Violation(f"{job.id} reports nothing")
         reports = {SliceKey(round_, one.slice, one.token): one for one in summary.slices}
         for key, calls in sorted(sent.items()):
             self._check_slice(job.id, key, calls, reports.get(key))
@@ -356,9 +379,22 @@ class LoadClusterWorld(ClusterWorld):
             raise Violation(f"{job.id} counts {summary.requests} requests, and its slices {told}")
         if summary.requests > sum(sent.values()):
             raise Violation(f"{job.id} counts {summary.requests} requests, and the target {sum(sent.values())}")
+        self._check_start(job.id, reports)
         losses = [one for one in reports.values() if one.loss]
         if losses and summary.trust.ok:
             raise Violation(f"{job.id} lost {losses}, and says that its numbers can be trusted")
+
+    def _check_start(self, job_id: str, reports: dict[SliceKey, SliceReport]) -> None:
+        """A run of one layer says how far apart its slices began, or more."""
+        ledger = self.ledgers[job_id]
+        if len(ledger.options.spec.plan.workflows) > 1:
+            return
+        [workflow] = ledger.options.spec.plan.workflows
+        # of a lost one it is not known how late it was
+        together = [key for key, one in reports.items() if not (one.begin_s or one.loss) and one.windows]
+        skew_s, told_s = ledger.start_skew_s(together, workflow), start_skew_s(list(reports.values()))
+        if skew_s > told_s + _CLOCK_S:
+            raise Violation(f"{job_id}: its slices began {skew_s:.4f} s apart, and it says {told_s:.4f} s")
 
     def _check_slice(self, job_id: str, key: SliceKey, calls: int, report: SliceReport | None) -> None:
         if report is None:
@@ -384,9 +420,9 @@ class LoadClusterWorld(ClusterWorld):
 
     async def check_nothing_left(self) -> None:
         """No generator, no core that is held, no slice that is open."""
-        ends_s = self.loop.time() + _LEFT_S
+        ends_s = self.loop.true_s + _LEFT_S
         while text := await self._left():
-            if self.loop.time() > ends_s:
+            if self.loop.true_s > ends_s:
                 raise Violation(f"{_LEFT_S:.0f} s after all runs have ended, {text}")
             await asyncio.sleep(1)
 

@@ -7,17 +7,18 @@ can tell load that is made twice from load that another assignment has continued
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
+from mainstay.load.fleet import FleetSettings
 from mainstay.load.fleet.spec import FleetOptions, SliceCall
 from mainstay.load.plan import WorkflowPlan
 from mainstay.testing import SimulatedHost, VirtualLoop
 
-from .load_plans import CALL_S
-from .load_runner import SimulatedTarget, WorkflowLoad
+from .load_plans import CALL_S, simulated_code
+from .load_runner import SimulatedCode, SimulatedTarget, WorkflowLoad
 
 _WINDOW_S = 0.1
 #: how much later than planned a window may be counted
@@ -44,7 +45,7 @@ class AssignmentLoad(SimulatedTarget):
         engine: SimulatedHost,
         enter: Callable[[int], AbstractContextManager[None]],
     ):
-        super().__init__(call_s=CALL_S)
+        super().__init__(call_s=CALL_S, code=ledger.code(key.round))
         self.key = key
         self.engine = engine
         """the process that serves the slice"""
@@ -84,8 +85,12 @@ class RunLedger:
         self._loop = loop
         self._broken = broken
         self._went_on = went_on
+        self._codes: dict[int, SimulatedCode] = {}
+        """by round: each runs all setups"""
         self._origin_s: dict[tuple[int, str], float] = {}
         """by round and workflow: when it began"""
+        self._began_s: dict[tuple[SliceKey, str], float] = {}
+        """by assignment and workflow: when its first process began"""
         self._processes: dict[int, int] = {}
         """by round: of all slices"""
         self._sent: Counter[tuple[int, str, int]] = Counter()
@@ -110,9 +115,28 @@ class RunLedger:
         made = self.assignments[key] = AssignmentLoad(self, key, engine, enter)
         return made
 
+    def code(self, round_: int) -> SimulatedCode:
+        """The code of the test, in one start of the run."""
+        if round_ not in self._codes:
+            self._codes[round_] = simulated_code()
+        return self._codes[round_]
+
+    def check_contexts(self) -> None:
+        """All slices of a workflow have the same context, whichever leader started them."""
+        for round_, code in self._codes.items():
+            for workflow, contexts in code.contexts.items():
+                if any(context != contexts[0] for context in contexts):
+                    self._broken(f"{self.job}: the slices of {workflow} in round {round_} had the contexts {contexts}")
+
     def begin(self, key: SliceKey, plans: Sequence[WorkflowPlan]) -> None:
         for plan in plans:
-            self._origin_s.setdefault((key.round, plan.name), self._loop.time())
+            self._origin_s.setdefault((key.round, plan.name), self._loop.true_s)
+            self._began_s.setdefault((key, plan.name), self._loop.true_s)
+
+    def start_skew_s(self, keys: Collection[SliceKey], workflow: str) -> float:
+        """How far apart these assignments began a workflow."""
+        began_s = [at_s for (key, name), at_s in self._began_s.items() if key in keys and name == workflow]
+        return max(began_s) - min(began_s) if began_s else 0.0
 
     @property
     def rounds(self) -> list[int]:
@@ -124,10 +148,15 @@ class RunLedger:
         return sum(each.total for key, each in self.assignments.items() if key.round == round_)
 
     def count(self, by: AssignmentLoad, workflow: str, process: int, calls: int, users: int) -> None:
-        now_s, round_ = self._loop.time(), by.key.round
+        now_s, round_ = self._loop.true_s, by.key.round
         last_s = self._last_s.get((by.key, workflow, process), now_s - _WINDOW_S)
         self._last_s[by.key, workflow, process] = now_s
         self._users[workflow, by.key, process] = now_s, users
+        if calls and now_s - last_s > FleetSettings().lost_s:
+            self._broken(
+                f"{self.job}: process {process} of {by.key} on {by.node} stood still for {now_s - last_s:.1f} s, and "
+                f"made {calls} calls of {workflow} when it went on"
+            )
         if now_s - last_s > _STOOD_STILL_S or self._went_on(by.node):
             return
         self._sent[round_, workflow, process] += calls
@@ -153,7 +182,7 @@ class RunLedger:
 
     def check_users(self) -> None:
         """The users that are at work now."""
-        since_s = self._loop.time() - _WINDOW_S - _LATE_S
+        since_s = self._loop.true_s - _WINDOW_S - _LATE_S
         at_work: Counter[str] = Counter()
         for (workflow, _, _), (at_s, users) in self._users.items():
             at_work[workflow] += users if at_s > since_s else 0

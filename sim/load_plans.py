@@ -8,28 +8,63 @@ from typing import Any
 import msgspec
 
 from mainstay.control import Control, JobRequest, OptionReader
-from mainstay.load import LoadOptions, Workflow, depends, step
+from mainstay.load import LoadOptions, Provide, Use, Workflow, depends, setup, state, step
 from mainstay.load.fleet.spec import CoreDemand, FleetOptions
-from mainstay.load.handler import limits_of
+from mainstay.load.handler import limits_on_nodes
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest
 from mainstay.model import LEAD_QUEUE
+
+from .load_runner import SimulatedCode
 
 #: how long a simulated call takes
 CALL_S = 0.1
 
 
 class Browse(Workflow):
-    """The first layer."""
+    """A workflow on its own."""
+
+    @setup
+    async def log_in(self) -> str:
+        """`SimulatedCode` answers in its place, as for all that runs once."""
+        return ""
 
     @step()
     async def look(self) -> None:
         """Nothing is sent: a simulated generator only counts."""
 
 
-@depends("Browse")
+class Search(Workflow):
+    """The first layer."""
+
+    @setup
+    async def log_in(self) -> str:
+        """As above."""
+        return ""
+
+    @state("Checkout")
+    def carts(self) -> Provide[str]:
+        """As above."""
+        return ""
+
+    @step()
+    async def find(self) -> None:
+        """As above."""
+
+
+@depends("Search")
 class Checkout(Workflow):
     """The second layer."""
+
+    @setup
+    async def open_till(self) -> str:
+        """As above."""
+        return ""
+
+    @state("Search")
+    def taken(self, carts: str = "") -> Use[str]:
+        """As above."""
+        return carts
 
     @step()
     async def pay(self) -> None:
@@ -40,7 +75,17 @@ class Checkout(Workflow):
         """As above."""
 
 
-TEST = LoadTest("shop", [Browse, Checkout])
+TEST = LoadTest("shop", [Browse, Search, Checkout])
+#: what the workflows of two layers get, if each setup ran once
+CONTEXTS = {"Search": {"log_in": "log_in 1"}, "Checkout": {"open_till": "open_till 1", "carts": "carts 1"}}
+
+
+def simulated_code() -> SimulatedCode:
+    """The code of `TEST`, for one run."""
+    return SimulatedCode(
+        set_ups={"Browse": ["log_in"], "Search": ["log_in"], "Checkout": ["open_till"]},
+        provides={"Search": ["carts"]},
+    )
 
 
 def fleet_options(
@@ -69,13 +114,13 @@ def load_request(control: Control, options: FleetOptions, **given: Any) -> JobRe
 
 def _limits(options: FleetOptions) -> dict[str, Any]:
     load = LoadOptions(**{name: getattr(options, name) for name in LoadOptions.__struct_fields__})
-    return limits_of(PlannedRun(TEST, load).plan)
+    return limits_on_nodes(PlannedRun(TEST, load).plan)
 
 
 def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:
     """A run: how much load, for how long, on how many cores, and what happens after a loss."""
     layers = rng.choice([1, 1, 2])
-    longest_s = rng.choice([12.0, 25.0, 60.0]) if layers == 1 else 20.0
+    longest_s = rng.choice([10.0, 20.0, 35.0]) if layers == 1 else 12.0
     lasts_s = round(rng.uniform(5, longest_s), 1)
     users = rng.randint(2, 12)
     options: dict[str, Any] = {"duration": f"{lasts_s}s"}
@@ -106,4 +151,15 @@ def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions
     return fleet_options(layers=layers, on_loss=on_loss, demand=demand, **options)
 
 
-__all__ = ["CALL_S", "TEST", "Browse", "Checkout", "drawn_options", "fleet_options", "load_request"]
+__all__ = [
+    "CALL_S",
+    "CONTEXTS",
+    "TEST",
+    "Browse",
+    "Checkout",
+    "Search",
+    "drawn_options",
+    "fleet_options",
+    "load_request",
+    "simulated_code",
+]

@@ -2,7 +2,8 @@
 
 Each generator is a simulated host that reports a window every 100 ms of virtual time, with as many iterations as its
 share of the plan makes in that time. An iteration calls each step of its workflow once; every call takes the same time,
-and begins and ends in one window. No code of the test runs: setups and teardowns have no effect and no result.
+and begins and ends in one window. No code of the test runs: `SimulatedCode` answers in its place, and remembers which
+context each load had.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextvars
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self, TypeVarTuple
 
@@ -39,11 +40,56 @@ _AHEAD_S = 0.2
 _WINDOW_S = WINDOW_MS / 1000
 
 
+class SimulatedCode:
+    """The code of a simulated test: setups and states that return a new value each time. So a value tells how often
+    its method was run before.
+
+    >>> code = SimulatedCode(set_ups={"Shop": ["log_in"]})
+    >>> code.set_up("Shop"), code.set_up("Shop")
+    ({'log_in': 'log_in 1'}, {'log_in': 'log_in 2'})
+    """
+
+    def __init__(
+        self,
+        *,
+        set_ups: Mapping[str, Sequence[str]] | None = None,
+        provides: Mapping[str, Sequence[str]] | None = None,
+        value_bytes: int = 0,
+    ) -> None:
+        """`set_ups` and `provides`: names of methods, by workflow. `value_bytes`: how long a value is at least."""
+        self._set_ups = set_ups or {}
+        self._provides = provides or {}
+        self._value_bytes = value_bytes
+        self.runs: Counter[str] = Counter()
+        """how often each was run: `set_up Shop`, `collect Shop`, `tear_down Shop`"""
+        self.contexts: dict[str, list[dict[str, Any]]] = {}
+        """by workflow: the context of each load that began"""
+
+    def set_up(self, workflow: str) -> dict[str, Any]:
+        return self._run("set_up", workflow, self._set_ups)
+
+    def collect(self, workflow: str) -> dict[str, Any]:
+        return self._run("collect", workflow, self._provides)
+
+    def tear_down(self, workflow: str) -> None:
+        self._run("tear_down", workflow, {})
+
+    def begin(self, workflow: str, context: dict[str, Any]) -> None:
+        """Load of a workflow begins in some processes."""
+        self.contexts.setdefault(workflow, []).append(context)
+
+    def _run(self, what: str, workflow: str, names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        self.runs[f"{what} {workflow}"] += 1
+        count = self.runs[f"{what} {workflow}"]
+        return {name: f"{name} {count}".ljust(self._value_bytes, ".") for name in names.get(workflow, ())}
+
+
 class SimulatedTarget:
     """What simulated generators send to: it counts their calls, by window. `call_s` is how long it takes to answer."""
 
-    def __init__(self, *, call_s: float = 0.02) -> None:
+    def __init__(self, *, call_s: float = 0.02, code: SimulatedCode | None = None) -> None:
         self.call_s = call_s
+        self.code = code or SimulatedCode()
         self.calls: Counter[int] = Counter()
         """by the number of the window"""
 
@@ -78,6 +124,7 @@ class SimulatedRunner:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
         loop: VirtualLoop,
         clock: Clock,
         target: SimulatedTarget,
@@ -86,10 +133,13 @@ class SimulatedRunner:
     ) -> None:
         del on_line, limits  # nothing is printed, and nothing hangs
         self._of = processes if of is None else of
-        self.generators = [SimulatedGenerator(first + number, self._of, loop, target) for number in range(processes)]
+        self.generators = [
+            SimulatedGenerator(first + number, self._of, loop, target, until) for number in range(processes)
+        ]
         self.ended: asyncio.Future[None] = loop.create_future()
         self._merger = WindowMerger(processes, on_window)
         self._clock = clock
+        self._code = target.code
         self._prepare_s = prepare_s
         self._refusal = refusal
         self._first = first
@@ -111,7 +161,7 @@ class SimulatedRunner:
 
     async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
         del shared, calls
-        return await self._nothing(f"it set up {', '.join(workflows)}")
+        return await self._once(workflows, self._code.set_up, f"it set up {', '.join(workflows)}")
 
     async def go(
         self,
@@ -122,8 +172,10 @@ class SimulatedRunner:
         drain_s: float,
         start: StartInstant | None = None,
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
-        del shared, longest_s, drain_s
+        del longest_s, drain_s
         self._merger.open(workflows)
+        for name in workflows:
+            self._code.begin(name, shared.get(name, {}))
         plans = [self._order.plan.workflows[name] for name in workflows]
         steps = {name: self._order.steps[name] for name in workflows}
         start = start or StartInstant(after_s=_AHEAD_S, wall=self._clock.now_ms() / 1000 + _AHEAD_S)
@@ -174,18 +226,20 @@ class SimulatedRunner:
 
     async def collect_provided(self, workflows: Sequence[str], *, calls: int) -> Values:
         del calls
-        return await self._nothing(f"it collected what {', '.join(workflows)} provides")
+        return await self._once(workflows, self._code.collect, f"it collected what {', '.join(workflows)} provides")
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
         del calls
-        return await self._nothing(f"it tore down {', '.join(workflows)}")
+        await self._once(workflows, self._code.tear_down, f"it tore down {', '.join(workflows)}")
+        return Values()
 
-    async def _nothing(self, doing: str) -> Values:
+    async def _once(self, workflows: Sequence[str], run: Callable[[str], dict[str, Any] | None], doing: str) -> Values:
         """As with real generators, the first one does it."""
         await asyncio.sleep(0)
         if not self.generators[0].host.alive:
             raise self.generators[0].loss(doing)
-        return Values()
+        returned = {name: run(name) for name in workflows}
+        return Values(values={name: values for name, values in returned.items() if values})
 
     async def _while_all_live(self, work: Any, doing: str) -> None:
         await work
@@ -202,7 +256,14 @@ class SimulatedGenerator:
     """One generator process: number `number` of `processes`. `kill` ends it without a last window. It ends and freezes
     with the process that made it."""
 
-    def __init__(self, number: int, processes: int, loop: VirtualLoop, target: SimulatedTarget) -> None:
+    def __init__(
+        self,
+        number: int,
+        processes: int,
+        loop: VirtualLoop,
+        target: SimulatedTarget,
+        until: Callable[[], float] | None,
+    ) -> None:
         self.number = number
         parent = loop.running_host
         name = f"generator {number}" if parent is None else f"{parent.name}/generator {number}"
@@ -212,6 +273,7 @@ class SimulatedGenerator:
         self._processes = processes
         self._loop = loop
         self._target = target
+        self._until = until
         self._collector = contextvars.copy_context()
         self._done: asyncio.Future[WorkflowsDone | None] | None = None
 
@@ -260,9 +322,17 @@ class SimulatedGenerator:
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
     ) -> None:
+        due_s = self._loop.time() + start.after_s
         await asyncio.sleep(start.after_s)
-        with self._target.loading(plans, self.number):
-            await self._load(plans, steps, start, add)
+        late_s = max(0.0, self._loop.time() - due_s)
+        # one that stood still sends nothing when it goes on
+        with nullcontext() if self._is_too_late else self._target.loading(plans, self.number):
+            await self._load(plans, steps, start, add, late_s)
+
+    @property
+    def _is_too_late(self) -> bool:
+        """Whether its part may be another machine's."""
+        return self._until is not None and self._loop.time() > self._until()
 
     async def _load(
         self,
@@ -270,6 +340,7 @@ class SimulatedGenerator:
         steps: dict[str, list[str]],
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
+        late_s: float,
     ) -> None:
         began_s = self._loop.time()
         bucket = round(start.wall * 1000) // WINDOW_MS
@@ -288,6 +359,8 @@ class SimulatedGenerator:
         elapsed_s, plan_s = 0.0, start.begin_s
         while not all(load.is_over(plan_s) for load in loads) and not self.stopping.is_set():
             await asyncio.sleep(_WINDOW_S)
+            if self._is_too_late:
+                break
             elapsed_s = self._loop.time() - began_s
             plan_s = start.begin_s + elapsed_s
             window = Window(bucket=bucket, process=self.number, health={self.number: Health()})
@@ -301,7 +374,8 @@ class SimulatedGenerator:
             self._report(add, window, draining)
             bucket += 1
         reports = {load.plan.name: load.report() for load in loads}
-        self._report(self._answer, WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s))
+        done = WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s, late_s=late_s)
+        self._report(self._answer, done)
 
 
 class WorkflowLoad:

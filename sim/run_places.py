@@ -34,7 +34,7 @@ class RunPlaces:
     @contextmanager
     def at(self, work: str, token: int, host: SimulatedHost) -> Iterator[list[RunPlace]]:
         """For the duration of a run; yields the runs of the same work that go on elsewhere, which there must not be."""
-        run = RunPlace(work, token, host, self._loop.time())
+        run = RunPlace(work, token, host, self._loop.true_s)
         others = self.elsewhere(run)
         self._open.setdefault(work, []).append(run)
         self.most = max(self.most, sum(map(len, self._open.values())))

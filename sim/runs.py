@@ -87,7 +87,7 @@ def simulate(
             error=error,
             where=where,
             digest=hashlib.sha256("\n".join(trace).encode()).hexdigest()[:16],
-            virtual_s=loop.time(),
+            virtual_s=loop.true_s,
             steps=loop.steps,
             trace=trace if keep_trace or error else [],
         )

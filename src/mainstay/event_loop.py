@@ -16,11 +16,20 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def boot_time() -> float:
+    """Seconds of a clock that also runs while the machine is suspended, if it has one. It is never adjusted, and the
+    same in all processes of the machine."""
+    return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
+
+
 def steady_clock() -> Callable[[], float]:
-    """A steady clock for what is measured in the running loop. That of asyncio, which a simulation replaces; uvloop
-    knows only milliseconds, and reads its clock once in each turn."""
+    """A steady clock for what is measured in the running loop: `boot_time`, or that of a simulation."""
     loop = asyncio.get_running_loop()
-    return time.monotonic if type(loop).__module__.startswith("uvloop") else loop.time
+    is_simulated = type(loop).__module__.partition(".")[0] not in ("asyncio", "uvloop")
+    return loop.time if is_simulated else boot_time
 
 
-__all__ = ["new_event_loop", "steady_clock"]
+__all__ = ["boot_time", "new_event_loop", "steady_clock"]

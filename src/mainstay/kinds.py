@@ -107,6 +107,9 @@ class Kind(ServerParts, frozen=True, kw_only=True):
     `(JobStore, Job) -> Awaitable[list[control.explain.Obstacle] | None]`. None: workers claim it"""
     cores: str = ""
     """reads the cores of nodes that its jobs hold and wait for: `(JobStore) -> control.CoreReader`"""
+    bundles: str = ""
+    """reads the bundles that its jobs still need: `(JobStore) -> Awaitable[Mapping[str, str]]`, with a reason such as
+    `job 018... needs it` by digest. They are not removed"""
 
     commands: tuple[Command, ...] = ()
     job_commands: tuple[str, ...] = ()

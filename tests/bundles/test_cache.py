@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,81 @@ async def test_a_fetch_that_is_killed_goes_on_where_it_ended(tmp_path: Path) -> 
         asked = [number for number, part in enumerate(big.parts) if part.sha256 in fetch.calls]
         assert set(asked) >= {8, 9, 10}
         assert asked[0] >= 4
+
+
+async def test_a_bundle_is_fetched_while_another_one_still_is(tmp_path: Path) -> None:
+    """A large bundle of one program keeps no other one of the machine waiting, also if they share files."""
+    slow, quick = [collect_bundle("shop.tasks:app", shop(tmp_path / rate, rate=rate)) for rate in ("1", "2")]
+    prices = next(file for file in slow.manifest.files if file.path == "shop/prices.py")
+    asked, answers = asyncio.Event(), asyncio.Event()
+    async with managed() as side:
+        for bundle in (slow, quick):
+            await stored(side.blobs, bundle)
+
+        async def fetch(digest: str) -> bytes:
+            if digest == prices.sha256:
+                asked.set()
+                await answers.wait()
+            return await side.client().fetch(digest)
+
+        cache = BundleCache(tmp_path / "cache", fetch)
+        using = asyncio.create_task(cache.use(slow.digest))
+        await asked.wait()
+        with await cache.use(quick.digest) as used:
+            assert contents(used.manifest, used.folder) == contents(quick.manifest, quick.root)
+            assert await cache.prune(most_bytes=0) is None
+        answers.set()
+        with await using as used:
+            assert contents(used.manifest, used.folder) == contents(slow.manifest, slow.root)
+
+
+async def test_a_fetch_that_was_killed_at_its_very_end_is_repeated(tmp_path: Path) -> None:
+    """Its draft is complete, and was made read-only before it got its name."""
+    bundle = collect_bundle("shop.tasks:app", shop(tmp_path / "p"))
+    drafts = tmp_path / "cache/drafts"
+    drafts.mkdir(parents=True)
+    left = [drafts / digest for digest in (bundle.digest, *(file.sha256 for file in bundle.manifest.files))]
+    for draft in left:
+        draft.write_bytes(b"")
+        draft.chmod(0o400)
+    modes: set[int] = set()
+    async with managed() as side:
+        await stored(side.blobs, bundle)
+
+        async def fetch(digest: str) -> bytes:
+            if digest != bundle.digest:
+                modes.add((drafts / digest).stat().st_mode & 0o777)
+            return await side.client().fetch(digest)
+
+        (await BundleCache(tmp_path / "cache", fetch).use(bundle.digest)).release()
+    assert modes == {0o600}, "whoever may not override permissions could not write to them"
+
+
+async def test_a_cancelled_use_keeps_its_locks_until_its_folder_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = collect_bundle("shop.tasks:app", shop(tmp_path / "p"))
+    building, goes_on = threading.Event(), threading.Event()
+    build = BundleCache._build
+
+    def slow(cache: BundleCache, manifest: BundleManifest) -> None:
+        building.set()
+        goes_on.wait()
+        build(cache, manifest)
+
+    monkeypatch.setattr(BundleCache, "_build", slow)
+    async with managed() as side:
+        await stored(side.blobs, bundle)
+        cache = BundleCache(tmp_path / "cache", side.client().fetch)
+        using = asyncio.create_task(cache.use(bundle.digest))
+        await asyncio.to_thread(building.wait)
+        using.cancel()
+        await asyncio.sleep(0)
+        assert await cache.prune(most_bytes=0) is None
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await using
+        assert await cache.prune(most_bytes=0) is not None
 
 
 async def test_a_damaged_part_of_a_large_file_is_fetched_again_and_no_other(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mainstay.bundles import (
     PublishProgress,
     bundle_address,
     collect_bundle,
+    no_bundles_in_use,
     prune_bundles,
     publish_bundle,
     remove_bundle,
@@ -50,6 +51,13 @@ class SetClock:
 
     def lease_ms(self) -> int:
         return self.ms
+
+
+def in_use(found: dict[str, str]):
+    async def read() -> dict[str, str]:
+        return found
+
+    return read
 
 
 def version(root: Path, rate: str) -> Bundle:
@@ -172,6 +180,22 @@ async def test_bytes_that_do_not_belong_to_their_digest_are_not_stored() -> None
         assert not await side.blobs.tops()
 
 
+async def test_a_question_about_many_parts_reads_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them would be a quarter of a gigabyte in the memory of a manager."""
+    blobs = await open_blobs("memory:")
+    sizes: list[int] = []
+    read = blobs.read
+
+    async def counted(keys):
+        sizes.append(len(keys))
+        return await read(keys)
+
+    monkeypatch.setattr(blobs, "read", counted)
+    digests = [f"{number:064x}" for number in range(256)]
+    assert await BundleStorage(blobs).missing(digests) == digests
+    assert max(sizes) <= 8
+
+
 async def test_a_bundle_above_the_limits_of_the_managers_is_refused(tmp_path: Path) -> None:
     bundle = collect_bundle("shop.tasks:app", shop(tmp_path))
     async with managed(limits=BundleLimits(code_bytes=40)) as side:
@@ -282,7 +306,7 @@ async def test_a_name_moves_and_keeps_its_history(tmp_path: Path) -> None:
 
 async def test_a_bundle_that_has_a_name_or_runs_on_a_node_is_not_removed(tmp_path: Path) -> None:
     one, two, three = (version(tmp_path, rate) for rate in "123")
-    async with managed(in_use=lambda: {two.digest: "n7"}) as side:
+    async with managed(in_use=in_use({two.digest: "node n7 runs it"})) as side:
         operator = side.client("operator", "ann")
         for bundle, name in ((one, "shop"), (two, ""), (three, "")):
             await publish_bundle(operator, bundle, name=name)
@@ -306,7 +330,7 @@ async def test_a_bundle_that_has_a_name_or_runs_on_a_node_is_not_removed(tmp_pat
 async def test_a_prune_keeps_the_newest_the_named_and_those_in_use(tmp_path: Path) -> None:
     clock = SetClock()
     bundles = [version(tmp_path, rate) for rate in "12345"]
-    async with managed(clock=clock, in_use=lambda: {bundles[1].digest: "n7"}) as side:
+    async with managed(clock=clock, in_use=in_use({bundles[1].digest: "job 7 needs it"})) as side:
         operator = side.client("operator", "ann")
         for bundle in bundles:
             clock.ms += 3_600_000
@@ -324,6 +348,38 @@ async def test_a_prune_keeps_the_newest_the_named_and_those_in_use(tmp_path: Pat
         assert left == {bundles[0].digest, bundles[1].digest, bundles[4].digest}
         for digest in left:
             (await BundleCache(tmp_path / "cache", side.client().fetch).use(digest)).release()
+
+
+async def test_a_prune_keeps_a_bundle_that_a_run_may_be_on_its_way_with(tmp_path: Path) -> None:
+    """It has no name, and the job that needs it is not stored yet."""
+    clock = SetClock()
+    old, new = version(tmp_path, "1"), version(tmp_path, "2")
+    async with managed(clock=clock) as side:
+        operator = side.client("operator", "ann")
+        for bundle in (old, new):
+            await publish_bundle(operator, bundle)
+        clock.ms += 3_600_000
+        await publish_bundle(operator, old)  # again: nothing is sent, and another run begins with it
+
+        done = await operator.prune(keep=0)
+        assert ([bundle.digest for bundle in done.removed], list(done.kept)) == ([new.digest], [old.digest])
+        assert "on its way" in done.kept[old.digest]
+        clock.ms += 600_000
+        assert [bundle.digest for bundle in (await operator.prune(keep=0)).removed] == [old.digest]
+
+
+async def test_what_is_in_use_is_read_while_no_bundle_can_be_begun(tmp_path: Path) -> None:
+    """A job that is stored before a prune begins is seen by it."""
+    blobs = await open_blobs("memory:")
+    storage, bundle = BundleStorage(blobs), version(tmp_path, "1")
+    await publish_bundle(storage, bundle)
+
+    async def read() -> dict[str, str]:
+        assert await storage.is_pruning()
+        return {bundle.digest: "job 7 needs it"}
+
+    with pytest.raises(InvalidInput, match="job 7 needs it"):
+        await remove_bundle(storage, bundle.digest, in_use=read)
 
 
 class Interrupted(BundleStorage):
@@ -364,7 +420,7 @@ async def test_a_prune_at_any_moment_of_a_publication_breaks_no_bundle(tmp_path:
     await blobs.delete([f"bundles/published/{bundle.digest}"])
 
     async def prune() -> None:
-        await prune_bundles(others, keep=0, older_than_s=None, in_use={})
+        await prune_bundles(others, keep=0, older_than_s=None, in_use=no_bundles_in_use)
 
     ours.before = {moment: [prune]}
     await publish_bundle(ours, bundle, name="shop")
@@ -381,7 +437,7 @@ async def test_a_bundle_that_is_published_again_is_not_removed_meanwhile(tmp_pat
 
     async def remove() -> None:
         with pytest.raises(InvalidInput, match="it is being published"):
-            await remove_bundle(others, bundle.digest, in_use={})
+            await remove_bundle(others, bundle.digest, in_use=no_bundles_in_use)
 
     ours.before = {moment: [remove]}
     await publish_bundle(ours, bundle, name="shop")
@@ -417,12 +473,12 @@ async def test_a_publication_that_was_given_up_leaves_nothing_after_a_day(tmp_pa
     await blobs.delete([f"bundles/published/{bundle.digest}"])
     await storage.begin(bundle.digest, by="ann")
 
-    assert (await prune_bundles(storage, keep=0, older_than_s=None, in_use={})).parts == 0
+    assert (await prune_bundles(storage, keep=0, older_than_s=None, in_use=no_bundles_in_use)).parts == 0
     clock.ms += 86_400_001
-    assert (await prune_bundles(storage, keep=0, older_than_s=None, in_use={})).parts == 4
+    assert (await prune_bundles(storage, keep=0, older_than_s=None, in_use=no_bundles_in_use)).parts == 4
     assert await blobs.tops() == []
     with pytest.raises(InvalidInput, match="no bundle has the name 'shop'"):
-        await remove_bundle(storage, "shop", in_use={})
+        await remove_bundle(storage, "shop", in_use=no_bundles_in_use)
 
 
 @pytest.mark.parametrize(
@@ -433,10 +489,12 @@ async def test_bundles_live_in_a_folder_and_in_a_bucket(tmp_path: Path, adapter:
     if adapter.prepare is not None:
         await adapter.prepare(url)
     one, two = version(tmp_path, "1"), version(tmp_path, "2")
-    async with managed(url) as side:
+    clock = SetClock()
+    async with managed(url, clock=clock) as side:
         operator = side.client("operator", "ann")
         await publish_bundle(operator, one, name="shop")
         await publish_bundle(operator, two, name="shop")
+        clock.ms += 600_000
 
         assert (await operator.listing()).names == {"shop": two.digest}
         assert [move.digest for move in await operator.history("shop")] == [two.digest, one.digest]

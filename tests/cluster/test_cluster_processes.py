@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.control.explain import explained
 from tests.cluster.local_clusters import TARGET, running_cluster, until
 from tests.cluster.marked_processes import MarkedProcesses
 
@@ -45,6 +46,24 @@ async def test_a_node_job_runs_on_every_node_and_its_leader_phase_on_one(tmp_pat
         assert row.status == "succeeded"
         assert row.result is not None
         assert names.returns.unpack(row.result, job_id=row.id).value == ["n1", "n2"]
+
+
+async def test_a_queue_for_each_kind_of_node_selects_the_nodes_of_tasks(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=1, nodes=0) as cluster:
+        ids = [await cluster.submit("add", queue=queue, a=1, b=2) for queue in ("gpu", "gpu", "default")]
+        await cluster.join("n1", queues="default")
+        [plain] = await cluster.settled(ids[2:])
+        waiting = [row.status for row in await cluster.rows(ids[:2])]
+        why = str(await explained(cluster.store, ids[0]))
+        await cluster.join("g1", queues="gpu", label="kind=gpu")
+
+        rows = await cluster.settled([ids[0], ids[1]])
+        sessions = {session.id: session for session in await cluster.store.sessions()}
+        at = [sessions[(await cluster.store.events(row.id))[-1].actor].worker for row in (*rows, plain)]
+
+    assert waiting == ["pending", "pending"]
+    assert "gpu" in why, why
+    assert at == ["g1", "g1", "n1"]
 
 
 async def test_a_killed_worker_of_a_node_is_proven_dead_and_its_job_runs_again(tmp_path: Path) -> None:

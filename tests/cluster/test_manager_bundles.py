@@ -14,7 +14,10 @@ from mainstay.bus import MemoryBusNetwork
 from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.manager_program import ManagerConfig, run_manager
 from mainstay.cluster.status import NodeBeat
+from mainstay.control import Control, JobRequest, Plan
 from mainstay.errors import InvalidInput, PayloadTooLarge, RoleRefused
+from mainstay.load.placement import CoreDemand, RunDemand
+from mainstay.model import LEAD_QUEUE, Options
 from mainstay.outputs import open_blobs
 from mainstay.stores.memory import MemoryStore
 from tests.bundles.program import OURS, shop
@@ -22,8 +25,10 @@ from tests.cluster.local_clusters import until
 
 
 @contextlib.asynccontextmanager
-async def running(*, blobs: str = "memory:", **options) -> AsyncIterator[tuple[Manager, MemoryBusNetwork]]:
-    network, store = MemoryBusNetwork(), MemoryStore()
+async def running(
+    *, blobs: str = "memory:", store: MemoryStore | None = None, **options
+) -> AsyncIterator[tuple[Manager, MemoryBusNetwork]]:
+    network, store = MemoryBusNetwork(), store or MemoryStore()
     files = await open_blobs(blobs) if blobs else None
     manager = Manager(store, network.client("m1"), ManagerOptions(name="m1", **OURS), blobs=files, **options)
     await manager.start()
@@ -74,6 +79,23 @@ async def test_a_bundle_that_a_node_reports_is_not_removed(tmp_path: Path) -> No
         await until(heard)
         with pytest.raises(InvalidInput, match="node n1 runs it"):
             await operator.remove(done.digest)
+
+
+async def test_the_bundle_of_a_load_test_is_kept_until_the_run_has_ended(tmp_path: Path) -> None:
+    """It has no name, and no node may have fetched it yet. A slice whose node is lost needs it on another one."""
+    control = Control(MemoryStore())
+    async with running(store=control.store) as (_, network):
+        operator = client(network, "operator")
+        done = await publish_bundle(operator, collect_bundle("shop.tasks:app", shop(tmp_path)))
+        payload = msgspec.msgpack.encode(RunDemand(demand=CoreDemand(processes=8), code=done.digest))
+        plan = Plan(options=Options(), kind="load", queue=LEAD_QUEUE)
+        job = await control.jobs.submit_request(JobRequest("shop", msgspec.Raw(payload), plan))
+
+        with pytest.raises(InvalidInput, match=f"job {job.id} needs it"):
+            await operator.remove(done.digest)
+
+        await control.operations.cancel(job.id, actor="ann", reason="no need")
+        assert [bundle.digest for bundle in (await operator.remove(done.digest)).removed] == [done.digest]
 
 
 async def test_blobs_in_memory_are_refused_for_a_manager_process(tmp_path: Path) -> None:

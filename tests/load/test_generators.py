@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 
 from mainstay.bundles import code_environment
 from mainstay.errors import InvalidInput
+from mainstay.event_loop import boot_time
 from mainstay.load.engine.generator import Buckets, as_data
 from mainstay.load.engine.messages import (
     Go,
@@ -36,7 +39,7 @@ from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.model import WINDOW_MS, Window
 from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.test_run import alive
-from tests.load.trials import GET, written
+from tests.load.trials import GET, until, written
 
 
 class Sent:
@@ -264,13 +267,99 @@ async def test_generators_end_their_load_if_what_controls_them_is_suspended(
             written(tmp_path, GET),
             LoadOptions(base_url=target.url, preflight=False, processes=2, rate="100/s", duration="3s"),
         )
-        async with Generators(2, lambda _: None, alone_s=1.0) as runner:
+        async with Generators(2, lambda _: None, until=lambda: boot_time() + 1.0) as runner:
             await runner.prepare(planned.order())
             reports, lost = await runner.go(["Shop"], {}, longest_s=4.0, drain_s=1.0)
 
     assert lost is None
     assert all(report.took < 2 for report in reports) is suspended
     assert (sum(report.workflows["Shop"].iterations for report in reports) < 200) is suspended
+
+
+EVERY_CLIENT = """
+from mainstay.load import HTTP2Response, TCPResponse, UDPResponse, WebsocketResponse
+
+class Kept(Workflow):
+    vus = 4
+    @step()
+    async def visit(self, url: URL = "/kept") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+class Reopened(Workflow):
+    vus, new_session = 4, True
+    @step()
+    async def visit(self, url: URL = "/reopened") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+class Due(Workflow):
+    rate = "200/s"
+    @step()
+    async def visit(self, url: URL = "/due") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+class Streams(Workflow):
+    vus = 4
+    @step()
+    async def visit(self, url: URL = "/streams") -> HTTP2Response:
+        return await self.client.http2.get(url)
+
+class Lines(Workflow):
+    vus = 4
+    @step()
+    async def talk(self) -> WebsocketResponse:
+        async with self.client.websocket.connect("{ws}") as line:
+            while True:
+                await line.request("hello")
+
+class Bytes(Workflow):
+    vus = 4
+    @step()
+    async def talk(self) -> TCPResponse:
+        return await self.client.tcp.bidirectional("{tcp}", b"hello\\n", until=b"\\n")
+
+class Datagrams(Workflow):
+    vus = 4
+    @step()
+    async def talk(self) -> UDPResponse:
+        return await self.client.udp.bidirectional("{udp}", b"hello")
+"""
+
+
+async def test_a_generator_that_was_frozen_sends_nothing_after_its_limit(tmp_path: Path) -> None:
+    async with TargetServer(TargetOptions(latency="20ms", tcp_port=0, udp_port=0)) as target:
+        text = EVERY_CLIENT.format(ws=target.websocket_url, tcp=target.tcp_url, udp=target.udp_url)
+        test = written(tmp_path, text)
+        planned = PlannedRun(
+            test, LoadOptions(base_url=target.url, preflight=False, processes=1, duration="60s", drain="1s")
+        )
+        # what leads it was frozen, too: it repeats what it knew before
+        until_s = boot_time() + 30.0
+        async with Generators(1, lambda _: None, until=lambda: until_s) as runner:
+            await runner.prepare(planned.order())
+            until_s = boot_time() + 1.5
+            going = asyncio.ensure_future(runner.go(list(test.workflows), {}, longest_s=60.0, drain_s=1.0))
+            await until(lambda: len(counted(target)) == 8 and min(counted(target).values()) >= 20, going)
+
+            (pid,) = runner.pids
+            os.kill(pid, signal.SIGSTOP)
+            # what it had sent arrives meanwhile
+            await asyncio.sleep(max(0.0, until_s - boot_time()) + 0.2)
+            before = counted(target)
+            os.kill(pid, signal.SIGCONT)
+            reports, lost = await going
+
+        assert lost is None
+        # it may have been frozen between two instructions: those calls were as good as sent
+        more = {path: count - before[path] for path, count in counted(target).items() if path != "bytes"}
+        assert sum(more.values()) <= 4, more
+        assert reports[0].took < 10
+
+
+def counted(target: TargetServer) -> dict[str, int]:
+    """What has arrived: requests by path, all bytes, and connections, which are new ones for each TCP call."""
+    counts = target.counts()
+    arrived = {path: of.begun for path, of in counts.paths.items()}
+    return arrived | {"bytes": counts.received, "connections": counts.connections}
 
 
 async def test_a_teardown_whose_setup_was_lost_with_its_process_is_told(tmp_path: Path) -> None:

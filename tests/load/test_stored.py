@@ -16,19 +16,25 @@ from tests.load.report.runs import a_summary
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("room", ["for all", "for one curve", "for none"])
+@pytest.mark.parametrize("room", ["for all", "for one curve", "for none", "for counts"])
 def test_what_there_is_no_room_for_is_left_out_curves_first(
     packed: bool, room: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = a_summary()
     slim = msgspec.structs.replace(whole, points=[msgspec.structs.replace(one, by_step={}) for one in whole.points])
     bare = msgspec.structs.replace(whole, points=[], distribution=[], response_distribution=[])
-    sizes = [len(msgspec.msgpack.encode(one)) for one in (whole, slim, bare)]
+    steps = [msgspec.structs.replace(one, ok=None, response=None, phases={}, examples={}) for one in whole.steps]
+    counted = msgspec.structs.replace(bare, steps=steps, by_tag=[])
+    sizes = [len(msgspec.msgpack.encode(one)) for one in (whole, slim, bare, counted)]
     assert sizes == sorted(sizes, reverse=True)
     assert len(whole.points) > 1
-    wanted, most = {"for all": (whole, sizes[0]), "for one curve": (slim, sizes[1]), "for none": (bare, sizes[1] - 1)}[
-        room
-    ]
+    assert counted != bare
+    wanted, most = {
+        "for all": (whole, sizes[0]),
+        "for one curve": (slim, sizes[1]),
+        "for none": (bare, sizes[1] - 1),
+        "for counts": (counted, sizes[2] - 1),
+    }[room]
     monkeypatch.setattr(handler, "_MOST_BYTES", most)
 
     if packed:

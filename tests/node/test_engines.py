@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import pytest
 
 from mainstay import App, JobFailed, LeaderRun, Node, NodeHandle, NodeJob, NodeResult, context
-from mainstay.stores import JobStore, open_store
+from mainstay.errors import StoreUnavailable
+from mainstay.lifecycle import Event
+from mainstay.stores import JobStore, StoreProxy, open_store
 from tests.node.engines import AppNode
 
 
@@ -162,6 +164,24 @@ async def test_failed_nodes_are_retried_and_the_leader_phase_follows_again(store
     assert (result.value, result.failed) == (3, ())
     assert leads == sorted(leads)
     assert len(leads) == 2
+
+
+async def test_a_leader_phase_gets_its_results_from_a_store_that_answers_only_now_and_then(store: JobStore) -> None:
+    class Forgetful(StoreProxy):
+        """Of the reads of events it answers one after each refusal."""
+
+        refuses = False
+
+        async def events(self, *args: Any, **options: Any) -> list[Event]:
+            self.refuses = not self.refuses
+            if self.refuses:
+                raise StoreUnavailable("not now")
+            return await store.events(*args, **options)
+
+    app = App("memory:")
+    job = app.node_job(name="compact", quorum="all")(CompactAsync)
+    _, result = await result_of(app, job, Forgetful(store))
+    assert getattr(result, "value", None) == ["n1", "n2", "n3"]
 
 
 async def test_results_are_sealed_by_the_codec(store: JobStore) -> None:

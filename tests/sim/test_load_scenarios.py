@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,8 +26,10 @@ from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Header, Summary
 from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock, StoreFaults
+from mainstay.worker import Context
 from sim.cluster import STOPS_S
 from sim.load_cluster import UnrecordedStream
+from sim.load_plans import CONTEXTS
 from sim.load_runner import SimulatedRunner
 from tests.sim.load_scenes import LoadScene, lost_parts, play_in
 
@@ -261,6 +265,21 @@ def test_a_loss_is_treated_as_the_run_wants(on_loss: str) -> None:
     play(script)
 
 
+def test_a_run_that_loses_a_slice_each_time_is_started_again_three_times_at_most() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(on_loss="restart", duration="20s", demand={"nodes": 3, "processes": 3})
+        for start in range(1, 5):
+            await scene.until(lambda start=start: len(scene.loads(job)) == 3 and scene.ledgers[job].rounds[-1] == start)
+            await kill_generator(scene, scene.node_with(scene.slices(job)[0]))
+        [row] = await scene.settled(job)
+        assert row.error is not None
+        assert "was started again 3 times, and lost a slice each time: slice 0" in row.error.message
+        assert scene.ledgers[job].rounds == [1, 2, 3, 4]
+        await scene.all_left()
+
+    play(script)
+
+
 def summary_of(row: Job) -> Summary:
     return msgspec.msgpack.decode(row.result or b"", type=Summary)
 
@@ -358,14 +377,20 @@ def test_a_run_that_a_threshold_has_stopped_stays_stopped_when_its_leader_dies(m
     play(script)
 
 
-def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer() -> None:
-    """Scenario 18."""
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3, 0.6])
+def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer(after_s: float) -> None:
+    """Scenario 18: the same context, and nothing twice."""
 
     async def script(scene: LoadScene) -> None:
         job = await scene.run_under_load(layers=2, vus=8, duration="10s")
         await scene.until(lambda: not scene.loads(job))
+        await asyncio.sleep(after_s)
         scene.hosts[scene.leader_of(job)].crash()
         [summary] = await scene.finished(job)
+        code = scene.ledgers[job].code(1)
+        assert code.contexts == {name: [context] * 4 for name, context in CONTEXTS.items()}
+        ran = ("set_up Search", "collect Search", "set_up Checkout", "collect Checkout", "tear_down Search")
+        assert {name: code.runs[name] for name in ran} == dict.fromkeys(ran, 1)
         assert summary.requests == 8 * 100 + 8 * 50 * 2
         assert scene.ledgers[job].rounds == [1]
         assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
@@ -382,6 +407,74 @@ def test_a_leader_that_dies_at_go_has_the_run_started_once_or_ended(after_s: flo
         scene.hosts[scene.leader_of(job)].crash()
         [summary] = await scene.finished(job)
         assert summary.requests == 800
+
+    play(script)
+
+
+# the end of its time ---------------------------------------------------------------------------------
+
+TIME_S = 30 + 15 + 7.5 + 3.75 + 1.875 + 1.0
+"""thirty seconds, and all that progress can earn"""
+
+
+@pytest.mark.parametrize("died_after_s", [(), (25.0, 15.0)])
+def test_a_run_ends_on_time_whenever_its_leaders_die_and_progress_earns_time_once(
+    died_after_s: tuple[float, ...],
+) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(vus=8, iterations=1_000_000, job={"timeout": "30s"})
+        await scene.until_loaded(job)
+        began_s = scene.loop.time()
+        for after_s in died_after_s:
+            await asyncio.sleep(after_s)
+            await scene.until(lambda: scene.leader_of(job))
+            name = scene.leader_of(job)
+            scene.hosts[name].crash()
+            await scene.until(lambda name=name: scene.leader_of(job) not in ("", name))
+            scene.start_server(name)
+        await scene.until(lambda: not scene.loads(job))
+        assert scene.loop.time() - began_s == pytest.approx(TIME_S, abs=1.3)
+        [row] = await scene.settled(job)
+        assert "timed_out" in [event.to for event in await scene.store.events(job)]
+        told = "still running .* after its load began \\(run timeout 30s, and 29.* that its progress had earned\\)"
+        assert row.error is not None
+        assert re.fullmatch(told, row.error.message), row.error.message
+        assert len([event for event in await scene.store.events(job) if "grant" in event.data]) == 5
+        scene.check_totals(row)
+        await scene.all_left()
+
+    play(script)
+
+
+def test_the_time_that_nodes_need_to_prepare_is_none_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(scene: LoadScene) -> None:
+        make = scene._slice_runner
+
+        def slow(folder: Path | None) -> Any:
+            made: Any = make(folder)
+            return functools.partial(made, prepare_s=200.0)
+
+        monkeypatch.setattr(scene, "_slice_runner", slow)
+        job = await scene.submit_run(duration="20s", job={"timeout": "25s"})
+        await scene.until_loaded(job, within_s=250)
+        [summary] = await scene.finished(job)
+        assert summary.requests == 800
+
+    play(script)
+
+
+def test_a_run_without_progress_earns_nothing_and_ends_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "progress", lambda *_: None)
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(vus=8, iterations=1_000_000, job={"timeout": "30s"})
+        await scene.until_loaded(job)
+        began_s = scene.loop.time()
+        await scene.until(lambda: not scene.loads(job))
+        assert scene.loop.time() - began_s == pytest.approx(30, abs=1.3)
+        [row] = await scene.settled(job)
+        assert row.error is not None
+        assert row.error.message.endswith("after its load began (run timeout 30s)")
 
     play(script)
 

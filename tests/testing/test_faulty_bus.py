@@ -11,7 +11,7 @@ import pytest
 
 from mainstay.bus import Bus, BusMessage, Subscription
 from mainstay.errors import InvalidInput, NoResponders, RequestTimeout
-from mainstay.testing import BusFaults, FaultyBusNetwork, VirtualLoop, run_virtual
+from mainstay.testing import BusFaults, FaultyBusNetwork, HostClock, VirtualLoop, run_virtual
 
 
 def faulty(faults: BusFaults | None = None, seed: int = 1) -> FaultyBusNetwork:
@@ -263,6 +263,21 @@ def test_a_message_on_its_way_outlives_the_crash_of_its_sender() -> None:
         await asyncio.sleep(0.5)
         host.crash()
         assert await read_all(subscription) == [0, 1, 2]
+
+    on_loop(main(), loop)
+
+
+def test_a_message_does_not_travel_by_the_clock_of_its_sender() -> None:
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        network = faulty(BusFaults(latency_s=1))
+        subscription = await network.client("b").subscribe("data.x")
+        for began_s in (1000.0, 0.0):
+            # a machine that has started again
+            loop.host("a", clock=HostClock(began_s=began_s, rate=0.5)).start(send(network.client("a"), 1))
+            await anext(subscription)
+        assert loop.time() == pytest.approx(2)
 
     on_loop(main(), loop)
 

@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from mainstay.errors import MainstayError
-from mainstay.testing import Deadlock, LoopClock, VirtualLoop, run_virtual
+from mainstay.testing import Deadlock, HostClock, LoopClock, VirtualLoop, run_virtual
 from mainstay.testing.virtual_loop import virtual_loop
 
 
@@ -308,3 +308,37 @@ def test_what_a_crashed_host_would_clean_up_reaches_no_loop_and_is_not_reported(
         asyncio.set_event_loop(None)
     assert run == []
     assert [str(warning.message) for warning in warned] == []
+
+
+def test_a_host_with_a_clock_of_its_own_waits_by_it() -> None:
+    with virtual_loop() as loop:
+        fast, log = loop.host("a", clock=HostClock(began_s=500.0, rate=1.25)), []
+
+        async def work() -> None:
+            for _ in range(2):
+                await asyncio.sleep(10)
+                log.append((loop.time(), loop.true_s))
+            process = loop.host("a/1")
+            log.append((process.clock, loop.running_host))
+
+        async def main() -> None:
+            fast.start(work())
+            await asyncio.sleep(100)
+            assert loop.time() == loop.true_s == 100
+
+        loop.run_until_complete(main())
+        assert log[:2] == [(pytest.approx(510), pytest.approx(8)), (pytest.approx(520), pytest.approx(16))]
+        assert log[2] == (fast.clock, fast)
+
+
+def test_a_timer_of_a_host_with_a_clock_of_its_own_never_fires_early() -> None:
+    with virtual_loop() as loop:
+        host = loop.host("a", clock=HostClock(began_s=98_765.4321, rate=1.0001234))
+
+        async def work() -> None:
+            for _ in range(1000):
+                due_s = loop.time() + 0.1
+                await asyncio.sleep(0.1)
+                assert due_s <= loop.time() < due_s + 1e-6
+
+        loop.run_until_complete(host.start(work()))

@@ -24,14 +24,13 @@ from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
 from ..lifecycle import Move, table_of
 from ..model import ErrorInfo, Job, RetryPolicy
 from ..outputs import Manifest, OutputStore
-from ..stores import Query, is_left_to_its_units
+from ..stores import Query, all_rows, is_left_to_its_units
 from ..task import Sealer
 from ..words import counted
 from ..worker import Context, LetGo
 from . import validation
 from .locations import OutputStores
 from .outside_job import OutsideJob, OutsideLauncher, with_outside_job
-from .queries import jobs_of
 from .runners import LOCAL
 from .spec import DRIVER, KIND, DriverState, Spec, UnitCall, call_of, row_name, spec_of, unit_counts_of
 from .unit_plan import PlannedUnit, planned_units, request_of
@@ -322,7 +321,7 @@ class DriverRun:
     async def _made_since(self, began_ms: int) -> set[tuple[int, int]]:
         calls: list[UnitCall] = [
             call_of(row.payload, self._sealer)
-            async for row in jobs_of(self._control.store, Query(parent=self._parent.id, created_from_ms=began_ms))
+            async for row in all_rows(self._control.store, Query(parent=self._parent.id, created_from_ms=began_ms))
             if row.name != self._job.name
         ]
         return {(call.group, call.index) for call in calls}

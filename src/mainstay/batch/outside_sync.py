@@ -9,9 +9,8 @@ import msgspec
 from ..errors import MainstayError
 from ..lifecycle import JOB
 from ..model import Job
-from ..stores import Query
+from ..stores import Query, all_rows
 from .outside_job import note_on_batch, outside_text
-from .queries import jobs_of
 from .runners import LOCAL, Runners, shown_runner
 from .service import BatchService
 from .spec import KIND
@@ -55,7 +54,7 @@ async def sync_outside(
 async def _batches(service: BatchService, ids: Sequence[str] | None) -> list[Job]:
     if ids is not None:
         return [await service.control.jobs.get(job_id) for job_id in ids]
-    driven = jobs_of(service.control.store, Query(status=_DRIVEN))
+    driven = all_rows(service.control.store, Query(status=_DRIVEN))
     return [job async for job in driven if job.kind == KIND]
 
 

@@ -48,7 +48,7 @@ from .publication import (
     publish_bundle,
 )
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
-from .removal import prune_bundles, remove_bundle
+from .removal import BundlesInUse, no_bundles_in_use, prune_bundles, remove_bundle
 from .service import BundleService
 from .storage import PACKED_BYTES, BundleStorage, bundle_address
 
@@ -71,6 +71,7 @@ __all__ = [
     "BundleRemoval",
     "BundleService",
     "BundleStorage",
+    "BundlesInUse",
     "CommitBundle",
     "MachineBundles",
     "NameMove",
@@ -89,6 +90,7 @@ __all__ = [
     "collect_code",
     "installed_digest",
     "is_digest_start",
+    "no_bundles_in_use",
     "prune_bundles",
     "publication_steps",
     "publish_bundle",

@@ -2,9 +2,10 @@
 
     files/DIGEST            one file of a bundle, checked; shared by the bundles that have it
     drafts/DIGEST           a file that is being fetched; a killed fetch goes on after the parts that it has
+    drafts/DIGEST.lock      held by the process that fetches this file, or fetches or repairs this bundle
     bundles/DIGEST/         a bundle as a folder that is only read; its files are hard links to `files`
     bundles/DIGEST.lock     held (shared) by every process that uses the bundle
-    lock                    held by the process that fetches, repairs or prunes
+    lock                    held by the process that prunes, and (shared) by those that fetch
 
 A file gets its name when it is complete, checked and on the disk, and a bundle when all of its files are: a process
 that is killed leaves nothing that counts. The locks are `flock`s, so they end with their process.
@@ -108,7 +109,7 @@ class BundleCache:
         ready = await asyncio.to_thread(self._ready, digest)
         if ready is not None:
             return ready
-        with await wait_for_lock(self._folder / "lock"):
+        with await wait_for_lock(self._folder / "lock", shared=True), await wait_for_lock(self._fetch_lock(digest)):
             # another process may have fetched it meanwhile
             ready = await asyncio.to_thread(self._ready, digest)
             if ready is not None:
@@ -116,8 +117,8 @@ class BundleCache:
             manifest = await self._manifest(digest)
             files = {file.sha256: file for file in manifest.files}
             await for_each(files.values(), self._file, at_once=_FILES_AT_ONCE)
-            await asyncio.to_thread(self._build, manifest)
-            # only prune and a repair take it exclusively, and both need the lock that is held here
+            await _in_thread(self._build, manifest)
+            # only prune takes it exclusively, and needs the lock that is held here
             lock = await wait_for_lock(self._lock_of(digest), shared=True)
             self._touch(digest)
             return BundleInUse(self._bundles / digest, manifest, lock)
@@ -144,6 +145,9 @@ class BundleCache:
 
     def _lock_of(self, digest: str) -> Path:
         return self._bundles / f"{digest}.lock"
+
+    def _fetch_lock(self, digest: str) -> Path:
+        return self._drafts / f"{digest}.lock"
 
     def _touch(self, digest: str) -> None:
         at = self._clock.now_ms() / 1000
@@ -175,11 +179,12 @@ class BundleCache:
     async def _manifest(self, digest: str) -> BundleManifest:
         body = await self._content(digest, self._limits.manifest_bytes, "")
         manifest = read_manifest(digest, body, self._limits)
-        await asyncio.to_thread(self._keep_manifest, manifest)
+        await _in_thread(self._keep_manifest, manifest)
         return manifest
 
     def _keep_manifest(self, manifest: BundleManifest) -> None:
         draft = self._drafts / manifest.digest
+        _make_writable(draft)
         draft.write_bytes(manifest.canonical)
         self._finish(draft, self._files / manifest.digest)
 
@@ -198,29 +203,34 @@ class BundleCache:
         raise AssertionError("the loop returns or raises")
 
     async def _file(self, file: BundleFile) -> None:
-        """Have a checked file in `files`; fetch the parts that are not in its draft yet."""
+        """Have a checked file in `files`. Two bundles may have it, and be fetched at the same time."""
+        with await wait_for_lock(self._fetch_lock(file.sha256)):
+            await self._fetch_file(file)
+
+    async def _fetch_file(self, file: BundleFile) -> None:
+        """Fetch the parts that are not in its draft yet."""
         path = self._files / file.sha256
         if await asyncio.to_thread(_has_digest, path, file.sha256):
             return
         if path.exists():
             log.warning("file %s is damaged in the cache and is fetched again digest=%s", file.path, file.sha256)
         draft = self._drafts / file.sha256
-        have = await asyncio.to_thread(_intact_parts, draft, file)
-        with draft.open("r+b" if have else "wb") as target:
+        have = await asyncio.to_thread(_begin_draft, draft, file)
 
-            async def place(part: BundlePart) -> None:
-                content = await self._content(part.sha256, part.size, file.path)
-                await asyncio.to_thread(os.pwrite, target.fileno(), content, part.offset)
+        async def place(part: BundlePart) -> None:
+            content = await self._content(part.sha256, part.size, file.path)
+            # it opens the draft itself: a thread cannot be cancelled, and must not write to a file that was closed here
+            await asyncio.to_thread(_write_part, draft, content, part.offset)
 
-            left = file.parts[have:]
-            for begin in range(0, len(left), _PARTS_AT_ONCE):
-                # in groups, so that a draft has no holes before its end
-                await for_each(left[begin : begin + _PARTS_AT_ONCE], place, at_once=_PARTS_AT_ONCE)
-            target.truncate(file.size)
+        left = file.parts[have:]
+        for begin in range(0, len(left), _PARTS_AT_ONCE):
+            # in groups, so that a draft has no holes before its end
+            await for_each(left[begin : begin + _PARTS_AT_ONCE], place, at_once=_PARTS_AT_ONCE)
+        os.truncate(draft, file.size)
         if await asyncio.to_thread(file_digest, draft) != (file.size, file.sha256):
             draft.unlink()
             raise BundleCorrupt(file.sha256, "its parts do not make up the file", path=file.path)
-        await asyncio.to_thread(self._finish, draft, path)
+        await _in_thread(self._finish, draft, path)
 
     def _finish(self, draft: Path, path: Path) -> None:
         with draft.open("rb") as file:
@@ -269,7 +279,7 @@ class BundleCache:
         for draft in self._drafts.iterdir():  # of fetches that were killed: the lock is held here
             if draft.is_dir():
                 _remove_tree(draft)
-            elif now_s - draft.stat().st_mtime > oldest_s or self._bytes() > most_bytes:
+            elif draft.suffix == ".lock" or now_s - draft.stat().st_mtime > oldest_s or self._bytes() > most_bytes:
                 draft.unlink(missing_ok=True)
         return PruneResult(removed=tuple(removed), kept_bytes=self._bytes())
 
@@ -296,6 +306,37 @@ class BundleCache:
 
     def _bytes(self) -> int:
         return sum(file.stat().st_size for folder in (self._files, self._drafts) for file in folder.iterdir())
+
+
+async def _in_thread(call: Callable[..., None], *arguments: object) -> None:
+    """Call something that needs the locks held here: if this is cancelled, they are held until it has returned."""
+    working = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
+
+
+def _make_writable(draft: Path) -> None:
+    """A fetch that was killed at its very end leaves a draft that is only read."""
+    with contextlib.suppress(FileNotFoundError):
+        draft.chmod(0o600)
+
+
+def _begin_draft(draft: Path, file: BundleFile) -> int:
+    """Have a draft that can be written to; returns how many parts of the file it begins with."""
+    _make_writable(draft)
+    have = _intact_parts(draft, file)
+    if not have:
+        draft.write_bytes(b"")
+    return have
+
+
+def _write_part(draft: Path, content: bytes, offset: int) -> None:
+    with draft.open("r+b") as target:
+        target.seek(offset)
+        target.write(content)
 
 
 def _intact_parts(draft: Path, file: BundleFile) -> int:

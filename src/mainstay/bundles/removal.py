@@ -7,7 +7,7 @@ before is found, and its parts stay: a push and a prune at the same time lose no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from ..errors import BundleCorrupt, BundleMissing, InvalidInput, StoreUnavailable
@@ -16,13 +16,24 @@ from .storage import BEGUN, NAMES, PARTS, PRUNE_S, PRUNING, PUBLISHED, BundleSto
 
 #: a bundle that was begun, and not published within this time, was given up
 _BEGUN_S = 86_400.0
+#: a bundle that was published within this time is not pruned: a run with its code may be on its way
+_ON_THE_WAY_S = 600.0
 #: parts that are removed in one call
 _AT_ONCE = 500
 
 
-async def remove_bundle(storage: BundleStorage, reference: str, *, in_use: Mapping[str, str]) -> BundleRemoval:
-    """Remove a name with its history, or the bundle of a digest. A bundle that a name points to, or that a node runs
-    (`in_use`: digest -> node), is refused."""
+BundlesInUse = Callable[[], Awaitable[Mapping[str, str]]]
+"""Reads the bundles that nodes run and that jobs need: digest -> a reason such as `node n1 runs it`."""
+
+
+async def no_bundles_in_use() -> Mapping[str, str]:
+    """For a storage without nodes and jobs."""
+    return {}
+
+
+async def remove_bundle(storage: BundleStorage, reference: str, *, in_use: BundlesInUse) -> BundleRemoval:
+    """Remove a name with its history, or the bundle of a digest. A bundle that a name points to, or that is `in_use`,
+    is refused."""
     if not is_digest_start(reference):
         check_bundle_name(reference)
         moves = await storage.listed(f"{NAMES}/{reference}")
@@ -39,10 +50,10 @@ async def remove_bundle(storage: BundleStorage, reference: str, *, in_use: Mappi
 
 
 async def prune_bundles(
-    storage: BundleStorage, *, keep: int | None, older_than_s: float | None, in_use: Mapping[str, str]
+    storage: BundleStorage, *, keep: int | None, older_than_s: float | None, in_use: BundlesInUse
 ) -> BundleRemoval:
     """Remove bundles beyond the `keep` newest of each program, or published more than `older_than_s` ago; with both,
-    only what both name. Bundles with a name and bundles that a node runs stay."""
+    only what both name. Bundles with a name, bundles `in_use`, and those published minutes ago stay."""
     if keep is None and older_than_s is None:
         raise InvalidInput("keep", "say what to remove: --keep N, --older-than AGE, or both")
     async with _pruning(storage) as until_ms:
@@ -57,7 +68,10 @@ async def prune_bundles(
                 continue
             if older_than_s is not None and now_ms - bundle.at_ms <= older_than_s * 1000:
                 continue
-            if reason := needs.reason(bundle.digest):
+            reason = needs.reason(bundle.digest)
+            if not reason and now_ms - bundle.at_ms < _ON_THE_WAY_S * 1000:
+                reason = "it was published minutes ago, and a run with its code may be on its way"
+            if reason:
                 kept[bundle.digest] = reason
             else:
                 leaving.append(bundle)
@@ -73,9 +87,9 @@ class _Needs(NamedTuple):
     in_use: Mapping[str, str]
 
     @classmethod
-    async def read(cls, storage: BundleStorage, in_use: Mapping[str, str]) -> _Needs:
+    async def read(cls, storage: BundleStorage, in_use: BundlesInUse) -> _Needs:
         begun = await storage.begun(since_ms=_begun_since(storage))
-        return cls(set(begun), await storage.names(), in_use)
+        return cls(set(begun), await storage.names(), await in_use())
 
     def reason(self, digest: str) -> str:
         """Why a bundle stays; empty: nothing needs it."""
@@ -83,7 +97,7 @@ class _Needs(NamedTuple):
         if named:
             return f"the name {named[0]} points to it; push another bundle with this name, or remove the name first"
         if digest in self.in_use:
-            return f"node {self.in_use[digest]} runs it"
+            return self.in_use[digest]
         return "it is being published" if digest in self.begun else ""
 
 
@@ -133,4 +147,4 @@ async def _pruning(storage: BundleStorage) -> AsyncIterator[int]:
         await storage.blobs.delete([mine, *(f"{PRUNING}/{key}" for key in old)])
 
 
-__all__ = ["prune_bundles", "remove_bundle"]
+__all__ = ["BundlesInUse", "no_bundles_in_use", "prune_bundles", "remove_bundle"]

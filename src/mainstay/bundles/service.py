@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -28,7 +29,16 @@ from ..errors import (
     WrongCluster,
 )
 from ..outputs import Blobs
-from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of, may_answer
+from ..stores.remote import (
+    MAINSTAY_VERSION,
+    ROLES,
+    StoreAnswer,
+    StoreRequest,
+    caller_of,
+    check_versions,
+    fault_of,
+    may_answer,
+)
 from .manifest import BundleLimits
 from .messages import (
     BUNDLE_PATTERN,
@@ -41,7 +51,7 @@ from .messages import (
     ReferenceArguments,
 )
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle
-from .removal import prune_bundles, remove_bundle
+from .removal import BundlesInUse, no_bundles_in_use, prune_bundles, remove_bundle
 from .storage import RECENT_BYTES, BundleStorage
 
 T = TypeVar("T")
@@ -49,7 +59,6 @@ T = TypeVar("T")
 log = logging.getLogger("mainstay.cluster")
 
 _GROUP = "managers"
-_ROLES = ("manager", "node", "operator")
 #: requests that are answered at a time: bounds the memory
 _AT_ONCE = 4
 #: parts in one question
@@ -86,12 +95,13 @@ class BundleService:
         version: str = MAINSTAY_VERSION,
         clock: Clock | None = None,
         limits: BundleLimits | None = None,
-        in_use: Callable[[], Mapping[str, str]] = dict,
+        in_use: BundlesInUse = no_bundles_in_use,
         recent_bytes: int = RECENT_BYTES,
+        rng: random.Random | None = None,
     ) -> None:
-        """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use` gives the
-        digests of the bundles that nodes run, each with one of these nodes. `recent_bytes` bounds the parts that stay
-        in memory for the next node."""
+        """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use`
+        reads the bundles that are not removed. `recent_bytes` bounds the parts that stay in memory for the next node.
+        """
         self._bus = bus
         self._name = name
         self._cluster = cluster
@@ -100,7 +110,9 @@ class BundleService:
         self._clock = clock or SystemClock()
         self._in_use = in_use
         self._storage = (
-            None if blobs is None else BundleStorage(blobs, limits=limits, clock=self._clock, recent_bytes=recent_bytes)
+            None
+            if blobs is None
+            else BundleStorage(blobs, limits=limits, clock=self._clock, rng=rng, recent_bytes=recent_bytes)
         )
         self._methods = {
             "limits": _Method("", True, EmptyArguments, self._limits),
@@ -168,13 +180,13 @@ class BundleService:
         return msgspec.msgpack.encode(answer)
 
     async def _handled(self, subject: str, body: bytes) -> object:
-        role, name, word = _caller(subject)
+        role, name, word = caller_of(subject, "bundle")
         request = _decoded(body, StoreRequest)
         if (request.c, request.e) != (self._cluster, self._environment):
             raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
         check_versions(self._version, request.v)
-        if role not in _ROLES:
-            raise RoleRefused(role[:40], name[:80], "use bundles", f"the roles are {', '.join(_ROLES)}")
+        if role not in ROLES:
+            raise RoleRefused(role[:40], name[:80], "use bundles", f"the roles are {', '.join(ROLES)}")
         method = self._methods.get(word)
         if method is None:
             raise InvalidInput("method", f"{word[:40]!r} is not known; use {', '.join(self._methods)}")
@@ -245,13 +257,13 @@ class BundleService:
         return missing
 
     async def _remove(self, wanted: ReferenceArguments, caller: str) -> BundleRemoval:
-        done = await remove_bundle(self._bundles, wanted.reference, in_use=self._in_use())
+        done = await remove_bundle(self._bundles, wanted.reference, in_use=self._in_use)
         _log_removal(done, caller)
         return done
 
     async def _prune(self, wanted: PruneArguments, caller: str) -> BundleRemoval:
         done = await prune_bundles(
-            self._bundles, keep=wanted.keep, older_than_s=wanted.older_than_s, in_use=self._in_use()
+            self._bundles, keep=wanted.keep, older_than_s=wanted.older_than_s, in_use=self._in_use
         )
         _log_removal(done, caller)
         return done
@@ -269,14 +281,6 @@ def _decoded(body: bytes, kind: type[T]) -> T:
         return msgspec.msgpack.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput("body", f"the request cannot be read ({error})") from None
-
-
-def _caller(subject: str) -> tuple[str, str, str]:
-    """Role, name and method of a request; a name may contain dots."""
-    words = subject.split(".")
-    if len(words) < 5:
-        raise InvalidInput("subject", f"{subject!r} is not data.bundle.ROLE.NAME.METHOD")
-    return words[2], ".".join(words[3:-1]), words[-1]
 
 
 __all__ = ["BundleService"]

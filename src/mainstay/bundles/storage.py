@@ -36,6 +36,8 @@ PRUNING = "bundles/pruning"
 #: a prune that was killed no longer counts after this time
 PRUNE_S = 600.0
 _RETRY_AFTER_S = 1.0
+#: parts that are read at a time: bounds the memory
+_READ_AT_ONCE = 8
 RECENT_BYTES = 64 * MB
 
 
@@ -91,14 +93,16 @@ class BundleStorage:
         """Those that are not stored, or damaged. What is stored is read and checked."""
         unknown = [check_digest(digest) for digest in digests if digest not in self._recent]
         absent: list[str] = []
-        for digest, packed in zip(unknown, await self._read(unknown), strict=True):
-            try:
-                if packed is None:
+        for begin in range(0, len(unknown), _READ_AT_ONCE):
+            some = unknown[begin : begin + _READ_AT_ONCE]
+            for digest, packed in zip(some, await self._read(some), strict=True):
+                try:
+                    if packed is None:
+                        absent.append(digest)
+                    else:
+                        await asyncio.to_thread(self._check, digest, packed)
+                except BundleCorrupt:
                     absent.append(digest)
-                else:
-                    await asyncio.to_thread(self._check, digest, packed)
-            except BundleCorrupt:
-                absent.append(digest)
         return absent
 
     def forget(self, digests: Iterable[str]) -> None:
@@ -153,9 +157,9 @@ class BundleStorage:
         stored = await self.listed(PARTS)
         if absent := [part for part in manifest.parts if part not in stored]:
             return absent
-        if digest not in await self.listed(PUBLISHED):
-            record = _record_of(manifest, at_ms=self.clock.now_ms(), by=by)
-            await self.blobs.write(f"{PUBLISHED}/{digest}", msgspec.json.encode(record))
+        # also if it was published before: it counts as new from now on, and the next prune leaves it alone
+        record = _record_of(manifest, at_ms=self.clock.now_ms(), by=by)
+        await self.blobs.write(f"{PUBLISHED}/{digest}", msgspec.json.encode(record))
         if name:
             await self._point(name, digest, by)
         await self.blobs.delete([f"{BEGUN}/{digest}"])

@@ -239,10 +239,16 @@ class AsyncLoadsResource:
         return self._handle(await self._run(self._core.submit(test, load, nodes, options, on_note)))
 
     async def prepare(
-        self, planned: PlannedRun, demand: FleetDemand, *, on_note: Callable[[str], None] = log.warning
+        self,
+        planned: PlannedRun,
+        demand: FleetDemand,
+        *,
+        key: str | None = None,
+        on_note: Callable[[str], None] = log.warning,
     ) -> FleetRequest:
-        """The first half of a submit: check a planned run, and send its code. There is no job yet."""
-        return await self._run(self._core.prepare(planned, demand, on_note))
+        """The first half of a submit: check a planned run, and send its code. There is no job yet. With the `key` of
+        the job, a run that was submitted before is found although its nodes have gone."""
+        return await self._run(self._core.prepare(planned, demand, on_note, key=key))
 
     async def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> AsyncJobHandle:
         """The second half: submit a prepared run."""

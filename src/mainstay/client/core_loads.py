@@ -71,14 +71,16 @@ class LoadCore:
         from ..load.fleet.submission_steps import planned_on_nodes  # noqa: PLC0415 - an extra
 
         planned, demand = yield Blocking(partial(planned_on_nodes, test, load, nodes))
-        request = yield from self.prepare(planned, demand, on_note)
+        request = yield from self.prepare(planned, demand, on_note, key=options.get("key"))
         return (yield from self.insert(request, sent))
 
-    def prepare(self, planned: PlannedRun, demand: FleetDemand, on_note: Callable[[str], None]) -> Flow[FleetRequest]:
+    def prepare(
+        self, planned: PlannedRun, demand: FleetDemand, on_note: Callable[[str], None], *, key: str | None = None
+    ) -> Flow[FleetRequest]:
         """Check everything, wait for nodes that are still starting, and publish the code."""
         from ..load.fleet.submission_steps import submission  # noqa: PLC0415 - an extra
 
-        steps = submission(planned, demand, now_s=self._core.now, on_note=on_note)
+        steps = submission(planned, demand, key=key, now_s=self._core.now, on_note=on_note)
         try:
             step = next(steps)
             while True:
@@ -120,8 +122,9 @@ class LoadCore:
         match step:
             case of.AskBundleLimits():
                 return (yield from self._core.ask(get("/bundles/limits", BundleLimits)))
-            case of.AskCoreProblem(cores):
-                found = yield from self._post("/loads/placement", _Placement, {"demand": cores})
+            case of.AskCoreProblem(cores, name, key):
+                question = {"demand": cores, "name": name, "key": key}
+                found = yield from self._post("/loads/placement", _Placement, question)
                 return found.problem
             case of.BlockingCall(call):
                 return (yield Blocking(call))

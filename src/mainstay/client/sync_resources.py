@@ -235,10 +235,16 @@ class LoadsResource:
         return self._handle(self._run(self._core.submit(test, load, nodes, options, on_note)))
 
     def prepare(
-        self, planned: PlannedRun, demand: FleetDemand, *, on_note: Callable[[str], None] = log.warning
+        self,
+        planned: PlannedRun,
+        demand: FleetDemand,
+        *,
+        key: str | None = None,
+        on_note: Callable[[str], None] = log.warning,
     ) -> FleetRequest:
-        """The first half of a submit: check a planned run, and send its code. There is no job yet."""
-        return self._run(self._core.prepare(planned, demand, on_note))
+        """The first half of a submit: check a planned run, and send its code. There is no job yet. With the `key` of
+        the job, a run that was submitted before is found although its nodes have gone."""
+        return self._run(self._core.prepare(planned, demand, on_note, key=key))
 
     def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> JobHandle:
         """The second half: submit a prepared run."""

@@ -77,12 +77,19 @@ def cluster_cores(
             offered[session.node] = session.offer.cores
     shares: dict[str, list[CoreShare]] = {}
     runs: dict[str, CoreRun] = {}
+    held_by: dict[str, set[str]] = {}
+    """by run: its nodes"""
     for held in sorted((each for use in uses for each in use.holdings), key=lambda each: (each.job, each.part)):
         share = CoreShare(job=held.job, part=held.part, cores=held.cores, status=held.status)
-        shares.setdefault(names.get(held.session, ""), []).append(share)
+        node = names.get(held.session, "")
+        shares.setdefault(node, []).append(share)
+        held_by.setdefault(held.job, set()).add(node)
         run = runs.get(held.job) or CoreRun(job=held.job, name=held.name, cores=0, nodes=0, since_ms=held.since_ms)
         runs[held.job] = msgspec.structs.replace(
-            run, cores=run.cores + held.cores, nodes=run.nodes + 1, since_ms=min(run.since_ms, held.since_ms)
+            run,
+            cores=run.cores + held.cores,
+            nodes=len(held_by[held.job]),
+            since_ms=min(run.since_ms, held.since_ms),
         )
     known = {info.name: info for info in nodes if info.state != "closed"}
     # a manager that was just started has not heard all of them yet

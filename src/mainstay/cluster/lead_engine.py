@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from ..control import Control
-from ..errors import StoreError
+from ..errors import MissingExtra, StoreError
 from ..model import LEAD_QUEUE, Session
 from ..stores import AnyChange
 from ..worker import Engine, EngineProcess, LeadHost, Outage
@@ -23,7 +23,7 @@ from .lead_program import LeadProgram
 log = logging.getLogger("mainstay.cluster")
 
 #: jobs that one manager leads at a time
-_AT_ONCE = 64
+AT_ONCE = 64
 #: bytes of a checkpoint: it contains what nodes have answered
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
 
@@ -42,6 +42,8 @@ class LeadEngine:
         self._engine: Engine | None = None
         self._beating: asyncio.Task[None] | None = None
         self._replacing: asyncio.Task[None] | None = None
+        self.problem = ""
+        """why it leads nothing; empty: it leads"""
 
     @property
     def leads(self) -> Collection[str]:
@@ -49,7 +51,14 @@ class LeadEngine:
         return [] if self._engine is None else [run.job.id for run in self._engine.running]
 
     async def start(self) -> None:
-        """Open a session, and begin to claim."""
+        """Open a session, and begin to claim. A manager that lacks what a handler needs leaves all runs to others: it
+        could only delay those that it claims."""
+        try:
+            self._program.check()
+        except MissingExtra as error:
+            self.problem = f"manager {self._worker} leads no jobs: {error}"
+            log.warning("%s", self.problem)
+            return
         await self._start_engine()
         self._beating = asyncio.create_task(self._beat(), name="mainstay manager engine heartbeat")
 
@@ -69,13 +78,18 @@ class LeadEngine:
 
     async def _start_engine(self) -> None:
         session = await self._open_session()
-        process = EngineProcess(open_session=self._open_session, on_retire=self._retire, keep=_leave_to_the_sweep)
+        process = EngineProcess(
+            open_session=self._open_session,
+            on_retire=self._retire,
+            keep=_leave_to_the_sweep,
+            most_jobs=AT_ONCE,
+        )
         engine = self._engine = Engine(
             self._program,
             self._control,
             session,
             queues=(LEAD_QUEUE,),
-            concurrency=_AT_ONCE,
+            concurrency=AT_ONCE,
             process=process,
             rng=self._rng,
         )
@@ -96,9 +110,9 @@ class LeadEngine:
         self._replacing = asyncio.ensure_future(self._replace())
 
     async def _replace(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await self._stop_engine(engine)
+        if self._engine is not None:
+            await self._stop_engine(self._engine)
+            self._engine = None  # only now: until then a stop of the manager stops it
         outage = Outage("engine", self._rng)
         while True:
             try:

@@ -9,18 +9,10 @@ from typing import Any
 import msgspec
 
 from ..control import Control, Duty
-from ..errors import MissingExtra, UnknownTask
-from ..kinds import kind_named, part
+from ..errors import UnknownTask
+from ..kinds import kind_named, kinds, part
 from ..model import LEAD_QUEUE, Settings
 from ..worker import Context, Hook, LeadHost, Work
-
-
-class CannotLead(UnknownTask):
-    """This manager lacks what the handler of a job needs. Another manager may have it."""
-
-    def __init__(self, name: str, why: MissingExtra) -> None:
-        super().__init__(name, ())
-        self.args = (f"this manager cannot lead {name!r}: {why}",)
 
 
 class LeadProgram:
@@ -54,15 +46,14 @@ class LeadProgram:
             declared = kind_named(kind)
             if declared is None or not declared.lead:
                 raise UnknownTask(name, ())
-            work = self._works[kind] = self._made(declared.lead, name)
+            work = self._works[kind] = part(declared.lead)(self._host)
         return work
 
-    def _made(self, target: str, name: str) -> Work:
-        try:
-            made: Work = part(target)(self._host)
-        except MissingExtra as error:
-            raise CannotLead(name, error) from error
-        return made
+    def check(self) -> None:
+        """Make the handlers of all kinds. Raises `MissingExtra` if this machine lacks what one of them needs."""
+        for kind in kinds():
+            if kind.lead:
+                self.work(kind.name, kind.name)
 
     def pack(self, value: Any) -> bytes:
         return bytes(value) if isinstance(value, msgspec.Raw) else msgspec.msgpack.encode(value)
@@ -86,4 +77,4 @@ class LeadProgram:
         return ()
 
 
-__all__ = ["CannotLead", "LeadProgram"]
+__all__ = ["LeadProgram"]

@@ -25,6 +25,7 @@ from ..bus import Bus
 from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
 from ..errors import StoreError
+from ..kinds import kinds, part
 from ..model import Leadership, Session, Settings
 from ..outputs import Blobs
 from ..stores import JobStore
@@ -49,6 +50,8 @@ _LOOK_S = 0.5
 _RUNNING_SHOWN = 10_000
 #: alarms that a manager reports to the others
 _ALARMS = 50
+#: jobs that it leads, in one answer
+_LED = 100
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +138,15 @@ class Manager:
             environment=options.environment,
             clock=store.clock,
             limits=bundle_limits,
-            in_use=self._digests_in_use,
+            in_use=self._bundles_in_use,
+            rng=rng,
         )
         leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
+        self._led = leading.counts
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
-        placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
+        placed = MemberSessions(
+            store, self._heard, away_s=self._liveness.away_s, degraded=self.members.degraded_sessions
+        )
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
@@ -308,6 +315,8 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            windows_late=self._led["windows_late"],
+            led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),
         )
 
@@ -346,7 +355,8 @@ class Manager:
     def _alarms(self) -> dict[str, str]:
         """What it reports: sort and name of an alarm -> a sentence."""
         # its own surroundings first: many nodes must not hide them
-        around = {**{f"setup:{text}": text for text in self.findings}, **self.managers.alarms()}
+        setup = [*self.findings, *([self.leading_jobs.problem] if self.leading_jobs.problem else [])]
+        around = {**{f"setup:{text}": text for text in setup}, **self.managers.alarms()}
         return dict([*around.items(), *sorted(self.members.alarms().items())][:_ALARMS])
 
     def peers(self) -> list[str]:
@@ -374,9 +384,14 @@ class Manager:
             if session not in self.members.state.pending  # it is being closed: work for it would be taken back
         }
 
-    def _digests_in_use(self) -> dict[str, str]:
-        """The code that nodes run: digest -> one of these nodes."""
-        return {info.beat.digest: info.name for info in self.members.nodes() if info.state != "closed"}
+    async def _bundles_in_use(self) -> dict[str, str]:
+        """The code that nodes run and that jobs need, by digest, with the reason why it is not removed."""
+        found: dict[str, str] = {}
+        for kind in kinds():
+            if kind.bundles:
+                found |= await part(kind.bundles)(self._store)
+        nodes = [info for info in self.members.nodes() if info.state != "closed"]
+        return found | {info.beat.digest: f"node {info.name} runs it" for info in nodes}
 
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""

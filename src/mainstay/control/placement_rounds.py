@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ..errors import NotLeader, StoreError
 from ..lifecycle import JOB, UNIT
 from ..model import PLACE_QUEUE, Job, Leadership
-from ..stores import PLACEMENT_TOPIC, Change, JobStore, Query
+from ..stores import PLACEMENT_TOPIC, Change, JobStore
 from .jobs import JobService
 from .rules.placement import given_back_by, may_be_given_back
 from .unit_actions import RowChange
@@ -22,15 +22,16 @@ log = logging.getLogger("mainstay.control")
 
 #: how long a round waits for a wake while a job is unsettled, and otherwise
 PLACEMENT_POLL_S, PLACEMENT_IDLE_S = 0.5, 2.0
+#: between two rounds, however many wakes come: each reads all jobs that are unsettled
+LEAST_S = 0.05
 #: how often all settled jobs are looked at
-CLEAN_UP_S = 300.0
+CLEAN_UP_S = 120.0
 #: the wait after a write that another writer was faster than
 AGAIN_S = 0.02
 #: jobs that are advanced at a time
 _AT_ONCE = 8
 #: rounds of one run of a duty
 _ROUNDS = 100
-_PAGE = 200
 #: events of a unit that are read to find its last session: more than one assignment writes
 _RECENT = 20
 _FINE = ("applied", "already_applied")
@@ -55,6 +56,7 @@ class PlacementRounds:
         async with self._store.wake([f"queue:{PLACE_QUEUE}", PLACEMENT_TOPIC]) as wake:
             for _ in range(_ROUNDS):
                 await wake.wait(await one())
+                await asyncio.sleep(LEAST_S)
         return 0.0
 
     async def advance_all(self, jobs: Sequence[Job], advance: Callable[[Job], Awaitable[bool]]) -> set[str]:
@@ -108,17 +110,6 @@ class PlacementRounds:
             at_ms=now_ms,
             spawn=self._jobs.new_jobs(change.units, actor=lead.holder) if change.units else (),
         )
-
-    async def find(self, query: Query) -> AsyncIterator[Job]:
-        """All rows of a query."""
-        cursor: str | None = None
-        while True:
-            page = await self._store.find(query, cursor=cursor, limit=_PAGE)
-            for job in page.jobs:
-                yield job
-            cursor = page.cursor
-            if cursor is None:
-                return
 
 
 async def read_given_back(store: JobStore, units: Iterable[Job]) -> dict[str, str]:

@@ -133,7 +133,7 @@ class Loads(Declarations):
         on_note: Callable[[str], None] = log.warning,
     ) -> JobRequest:
         """Check a run on nodes, wait for nodes that are still starting, and publish its code. There is no job yet."""
-        from .fleet.submission import FleetSubmitter  # noqa: PLC0415 - an extra
+        from .fleet.submission import FleetSubmitter, run_job  # noqa: PLC0415 - an extra
 
         client, name = self._client, planned.test.name
         if client.sealer.seals:
@@ -149,8 +149,8 @@ class Loads(Declarations):
         job_options = self._job_options(planned, given)
         plan = self._plan(name, planned.options, job_options)
         submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)
-        payload = await submitter.prepare(planned, demand, durability=plan.durability)
-        return payload.request(name, plan)
+        request = await submitter.prepare(planned, demand, key=plan.key, durability=plan.durability)
+        return run_job(request, name, plan)
 
     async def insert_on_nodes(self, request: JobRequest) -> Handle[Summary]:
         """Insert the job of a prepared run."""

@@ -7,6 +7,7 @@ processes.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -38,6 +39,8 @@ from .stats.tally import merge_windows
 
 #: between the order to go and the start: every process must have received it
 _AHEAD_S = 0.2
+#: how often leases are renewed
+_KEEP_S = 0.5
 
 
 class Generators:
@@ -54,12 +57,13 @@ class Generators:
         of: int | None = None,
         environment: Mapping[str, str] = {},
         folder: str = "",
-        alone_s: float = 0.0,
+        until: Callable[[], float] | None = None,
     ) -> None:
         """`on_line` takes the lines that they print. They are numbered from `first`, and the load is dealt over `of`
         processes; None: these are all. `environment` is added to that of this process, and `folder` is where they run;
         empty: where this process runs. Processes on nodes run the code of a bundle: see `bundles.code_environment`.
-        With `alone_s`, they end their load when this process has been silent for so long, because it is suspended."""
+        `until`: to when they may send, by `boot_time`. This process repeats it for them while it runs; they end their
+        load when it is over, also if they are suspended together and then continue."""
         self._of = processes if of is None else of
         if not 0 <= first <= first + processes <= self._of:
             last = first + processes - 1
@@ -67,7 +71,7 @@ class Generators:
         self._limits = limits or Limits()
         self._first_number = first
         self._folder = folder
-        self._alone_s = alone_s
+        self._until = until
         self._processes = [
             GeneratorProcess(first + number, self._limits, on_line, environment=environment, folder=folder)
             for number in range(processes)
@@ -155,7 +159,7 @@ class Generators:
             at=at,
             wall=start.wall,
             begin_s=start.begin_s,
-            alone_s=self._alone_s,
+            until_s=math.inf if self._until is None else self._until(),
             together=start.together,
         )
         own = range(self._first_number, self._first_number + len(self._processes))
@@ -179,11 +183,12 @@ class Generators:
         return [answer for answer in answers if isinstance(answer, WorkflowsDone)], lost[0] if lost else None
 
     async def _keep_alive(self) -> None:
-        """Tell the processes that this one is alive."""
-        while self._alone_s:
+        """Renew the leases of the processes."""
+        while self._until is not None:
+            until_s = self._until()
             for process in self._processes:
-                process.send(KeepAlive())
-            await asyncio.sleep(self._alone_s / 20)
+                process.send(KeepAlive(until_s))
+            await asyncio.sleep(_KEEP_S)
 
     async def _going(self, process: GeneratorProcess, order: Go, within_s: float) -> WorkflowsDone | GeneratorLost:
         def add(report: WindowReport) -> None:

@@ -29,7 +29,7 @@ from .planned_run import PlannedRun
 from .run import LoadRun
 from .runner import MakeRunner
 from .sources import LoadTest
-from .stats.model import Point, Summary
+from .stats.model import Point, StepSummary, Summary
 from .stats.thresholds import RUNNING, verdict_of
 from .stream import StreamOutput
 
@@ -42,6 +42,8 @@ SAVE_S = 2.0
 _MOST_BYTES = 512 * 1024
 #: time for everything besides the load: starting processes, setup, teardown
 _OVERHEAD_S = 900.0
+#: the time of a run on nodes whose plan has no end but a number of iterations
+_WITHOUT_END_S = 3600.0
 _GRACE_S = 15.0
 #: how long a worker may take to notice a cancel
 _NOTICE_S = 10.0
@@ -233,7 +235,8 @@ async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None)
 
 def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> bytes:
     """A summary as it is stored with the job: with its own points, or with these, which are packed already. If it is
-    too big, it is stored without the curves by step, or without any."""
+    too big, it is stored without the curves by step, or without any; with very many steps, each has only its counts and
+    its service times."""
     data = _encode(summary if points is None else msgspec.structs.replace(summary, points=points))
     if len(data) <= _MOST_BYTES:
         return data
@@ -242,7 +245,15 @@ def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> byt
     data = _encode(slim)
     if len(data) <= _MOST_BYTES:
         return data
-    return _encode(msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[]))
+    slim = msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[])
+    data = _encode(slim)
+    if len(data) <= _MOST_BYTES:
+        return data
+    return _encode(msgspec.structs.replace(slim, steps=[_counted(step) for step in slim.steps], by_tag=[]))
+
+
+def _counted(step: StepSummary) -> StepSummary:
+    return msgspec.structs.replace(step, ok=None, response=None, phases={}, examples={})
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -328,7 +339,13 @@ def limits_of(plan: RunPlan) -> dict[str, Any]:
 
 
 def limits_on_nodes(plan: RunPlan) -> dict[str, Any]:
-    """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
-    end. An engine that a run would not leave in time gives all its runs to other managers."""
+    """The same for a run on nodes. Its time counts from its first load, and it always has an end: the cores are those
+    of others, too. Its leader also waits for nodes that do not confirm the stop, and for the others to end. An engine
+    that a run would not leave in time gives all its runs to other managers."""
     grace_s = plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
-    return {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}
+    limits = {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}
+    return (
+        limits
+        if plan.duration_s is not None
+        else {**limits, "timeout": exact_duration(timedelta(seconds=_WITHOUT_END_S))}
+    )

@@ -12,6 +12,7 @@ KIND = Kind(
     submission="mainstay.load.cli.submission:LoadMaker",
     obstacles="mainstay.load.placement.obstacles:obstacles",
     cores="mainstay.load.placement.run_cores:RunCores",
+    bundles="mainstay.load.placement.needed_bundles:needed_bundles",
     commands=(
         Command(
             name="load",

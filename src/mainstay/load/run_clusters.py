@@ -133,7 +133,7 @@ class HttpCluster:
         # the server knows who asks, by the token
         del by
         given = {"key": secrets.token_hex(16), **options}
-        request = await self._client.loads.prepare(planned, demand, on_note=on_note)
+        request = await self._client.loads.prepare(planned, demand, key=options.get("key"), on_note=on_note)
         return PreparedRun(given["key"], (request, given))
 
     async def insert(self, run: PreparedRun) -> SubmittedRun:

@@ -135,8 +135,10 @@ class MakeSliceRunner(Protocol):
         limits: Limits | None = None,
         first: int = ...,
         of: int | None = ...,
+        until: Callable[[], float] | None = ...,
     ) -> LoadRunner:
-        """The processes are numbered from `first`, of all `of` that the load is dealt over; None: these are all."""
+        """The processes are numbered from `first`, of all `of` that the load is dealt over; None: these are all.
+        `until`: to when they may send, by `boot_time`; None: until they are stopped."""
         ...
 
 

@@ -95,19 +95,20 @@ class LeaderWork(_MethodWork):
         return await self._method.function(self._job.owner(), await self._results(call), **given)
 
     async def _results(self, call: NodeUnitCall) -> list[NodeResult]:
-        """The results, in the order of the nodes. While the store is away, it tries again until the run timeout."""
+        """The results, in the order of the nodes. While the store is away, it tries again until the run timeout; what
+        it has read by then is kept, for a store that loses every other answer."""
         job_id = context().job.parent or ""
         ids = [unit_id(job_id, call.claim, unit_of(node)) for node in call.ended]
+        found: dict[str, NodeResult] = {}
         wait_s = _FIRST_WAIT_S
         while True:
             try:
                 control: Control = await self._job.client.open()
                 rows = await control.store.get(ids)
-                return [
-                    await node_result(control, node, row, self._job.local_returns)
-                    for node, row in zip(call.ended, rows, strict=True)
-                    if row is not None
-                ]
+                for node, row in zip(call.ended, rows, strict=True):
+                    if row is not None and node not in found:
+                        found[node] = await node_result(control, node, row, self._job.local_returns)
+                return [found[node] for node in call.ended if node in found]
             except StoreError:
                 await asyncio.sleep(wait_s)
                 wait_s = min(_LONGEST_WAIT_S, 2 * wait_s)

@@ -25,7 +25,7 @@ from ..control import (
 )
 from ..errors import InvalidInput, SchemaTooNew
 from ..model import ErrorInfo, Job, Leadership
-from ..stores import Query
+from ..stores import Query, all_rows
 from ..task import Sealer
 from .changes import changes_of
 from .decisions import Action, Cluster, End, NodeJobView, decide, is_due, is_settled
@@ -54,7 +54,7 @@ class PlacementDuty:
 
     async def round(self, lead: Leadership) -> float:
         """Advance every job as far as possible now; returns after how many seconds to look again without a wake."""
-        jobs = [job async for job in self._rounds.find(Query(kind=KIND, status=UNSETTLED_JOBS, oldest_first=True))]
+        jobs = [job async for job in all_rows(self._store, Query(kind=KIND, status=UNSETTLED_JOBS, oldest_first=True))]
         settled = self._unsettled - {job.id for job in jobs}
         # they are kept until their units are cancelled, also if this round fails
         self._unsettled |= {job.id for job in jobs}
@@ -71,7 +71,7 @@ class PlacementDuty:
     async def clean_up(self, lead: Leadership) -> None:
         """Cancel the open units of settled jobs: another session settled the job while none led."""
         cluster = await self._cluster()
-        async for job in self._rounds.find(Query(kind=KIND, status=SETTLED_JOBS, value_bytes=0)):
+        async for job in all_rows(self._store, Query(kind=KIND, status=SETTLED_JOBS, value_bytes=0)):
             counts = await self._store.unit_counts(job.id)
             if not any(counts.get(status) for status in OPEN_UNITS):
                 continue
@@ -93,7 +93,7 @@ class PlacementDuty:
             spec = self._spec(job)
             if spec is None:
                 return True
-            units = [unit async for unit in self._rounds.find(Query(parent=job.id))]
+            units = [unit async for unit in all_rows(self._store, Query(parent=job.id))]
             [seen] = await self._store.get([job.id])
             if seen is None or seen.version != job.version:
                 job = seen  # it moved while its units were read, so they may be those of another step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,13 +11,12 @@ from ..control import Control, retry_unit
 from ..errors import Conflict, InvalidInput, InvalidTransition
 from ..lifecycle import Move, table_of
 from ..model import Job
-from ..stores import Change, Query
+from ..stores import Change, Query, all_rows
 from ..task import Returns, Sealer
 from .decisions import NodeJobView, is_settled
 from .results import NodeJobResult, NodeResult
 from .spec import NodeSpec, spec_of
 
-_PAGE = 200
 #: events of a unit that are read to find its last start
 _RECENT = 20
 _RETRYABLE = ("failed", "timed_out")
@@ -135,17 +134,7 @@ class NodeJobService:
         return again
 
     async def _view(self, job: Job, spec: NodeSpec) -> NodeJobView:
-        return NodeJobView(job, spec.policy, [unit async for unit in self._units(job)])
-
-    async def _units(self, job: Job) -> AsyncIterator[Job]:
-        cursor: str | None = None
-        while True:
-            page = await self._store.find(Query(parent=job.id), cursor=cursor, limit=_PAGE)
-            for unit in page.jobs:
-                yield unit
-            cursor = page.cursor
-            if cursor is None:
-                return
+        return NodeJobView(job, spec.policy, [unit async for unit in all_rows(self._store, Query(parent=job.id))])
 
 
 def _names(view: NodeJobView, units: Sequence[Job]) -> list[str]:

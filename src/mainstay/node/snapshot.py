@@ -10,7 +10,7 @@ import msgspec
 from ..control import is_present, open_nodes, read_given_back
 from ..errors import InvalidInput, SchemaTooNew
 from ..model import Job, Session
-from ..stores import JobStore, Query, Stats, size_left_out
+from ..stores import JobStore, Query, Stats, all_rows, size_left_out
 from ..task import Sealer
 from .decisions import Cluster, NodeJobView
 from .spec import KIND, NodePolicy, is_leader_unit, spec_of, unit_id
@@ -19,7 +19,6 @@ from .spec import KIND, NodePolicy, is_leader_unit, spec_of, unit_id
 PLACEMENT = "placement"
 #: a longer payload or result is left out of the rows of units
 VALUE_BYTES = 32 * 1024
-_PAGE = 500
 
 
 class PlacementLeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,14 +122,7 @@ def policy_of(job: Job) -> NodePolicy | None:
 
 async def _units(store: JobStore, job: Job) -> list[Job]:
     """The units of a job. Large values are left out, except in the unit whose payload names the members."""
-    units: list[Job] = []
-    cursor: str | None = None
-    while True:
-        page = await store.find(Query(parent=job.id, value_bytes=VALUE_BYTES), cursor=cursor, limit=_PAGE)
-        units += page.jobs
-        cursor = page.cursor
-        if cursor is None:
-            break
+    units = [unit async for unit in all_rows(store, Query(parent=job.id, value_bytes=VALUE_BYTES))]
     current = [unit for unit in units if unit.id == unit_id(job.id, job.token, unit.unit or "")]
     first = min(current, key=lambda unit: (is_leader_unit(unit.unit), unit.unit or ""), default=None)
     if first is None or size_left_out(first.payload) is None:

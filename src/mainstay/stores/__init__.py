@@ -8,6 +8,7 @@ from .change_check import PLACEMENT_TOPIC, is_left_to_its_units
 from .durability import LEVELS, Durability, strongest
 from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, serves_nodes, usual_settings
 from .omitted_values import OMITTED_FIELDS, size_left_out
+from .pages import all_rows
 from .port import (
     CALLS,
     MARKS_KEPT,
@@ -79,6 +80,7 @@ __all__ = [
     "Wake",
     "Written",
     "adopt_loop",
+    "all_rows",
     "apply_sealed",
     "chain_of",
     "check_adapter",

@@ -1,13 +1,15 @@
-"""Pages of jobs, in the order of their ids: the request, and the merge of several sources."""
+"""Pages of jobs, in the order of their ids: the request, the merge of several sources, and all pages of a query."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ..errors import InvalidInput
 from ..model import Job, check_id
-from .port import Page, Query
+from .port import JobStore, Page, Query
+
+_PAGE = 500
 
 
 def check_page(cursor: str | None, limit: int) -> None:
@@ -30,3 +32,15 @@ def merged_page(jobs: Iterable[Job], stops: Sequence[str], query: Query, limit: 
     pick = heapq.nlargest if newest_first else heapq.nsmallest
     shown = pick(limit, known, key=lambda job: job.id)
     return Page(shown, shown[-1].id if len(known) > limit else bound)
+
+
+async def all_rows(store: JobStore, query: Query) -> AsyncIterator[Job]:
+    """Every job of a query, read in pages."""
+    cursor: str | None = None
+    while True:
+        page = await store.find(query, cursor=cursor, limit=_PAGE)
+        for job in page.jobs:
+            yield job
+        cursor = page.cursor
+        if cursor is None:
+            return

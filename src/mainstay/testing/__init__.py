@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .harness import Harness
     from .results import DrainError, DrainResult, RanJob, SubmittedJob
     from .rows import a_job, new_job
-    from .virtual_loop import Deadlock, LoopClock, SimulatedHost, VirtualLoop, run_virtual
+    from .virtual_loop import Deadlock, HostClock, LoopClock, SimulatedHost, VirtualLoop, run_virtual
 
 __all__ = [
     "BusFaults",
@@ -43,6 +43,7 @@ __all__ = [
     "FaultyBusNetwork",
     "FaultyStore",
     "Harness",
+    "HostClock",
     "LoopClock",
     "MemoryStore",
     "RanJob",
@@ -66,6 +67,6 @@ __getattr__, __dir__ = lazy_exports(
         ".harness": "Harness",
         ".results": "DrainError DrainResult RanJob SubmittedJob",
         ".rows": "a_job new_job",
-        ".virtual_loop": "Deadlock SimulatedHost LoopClock VirtualLoop run_virtual",
+        ".virtual_loop": "Deadlock HostClock SimulatedHost LoopClock VirtualLoop run_virtual",
     },
 )

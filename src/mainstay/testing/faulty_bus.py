@@ -119,6 +119,11 @@ repeated, or check what it did
         return not self._happens(self._faults_of(source, destination).no_responders)
 
     def carry(self, source: str, destination: str, deliver: Callable[[], None]) -> None:
+        # in a context of its own: on its way a message belongs to no host, so that it does not crash or freeze with its
+        # sender, and does not arrive by the clock of its sender
+        contextvars.Context().run(self._send_off, source, destination, deliver)
+
+    def _send_off(self, source: str, destination: str, deliver: Callable[[], None]) -> None:
         faults = self._faults_of(source, destination)
         self.counts["sent"] += 1
         if (source, destination) in self._cuts or self._happens(faults.lost):
@@ -164,8 +169,7 @@ repeated, or check what it did
         return faults.late_s * self._rng.random()
 
     def _at(self, when_s: float, call: Callable[[], None]) -> None:
-        # in a context of its own, so that a message on its way does not crash or freeze with the host that sent it
-        asyncio.get_running_loop().call_at(when_s, call, context=contextvars.Context())
+        asyncio.get_running_loop().call_at(when_s, call)
 
     def _happens(self, part: float) -> bool:
         return part > 0 and self._rng.random() < part

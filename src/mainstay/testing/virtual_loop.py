@@ -21,6 +21,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
+import msgspec
+
 from ..errors import MainstayError
 
 R = TypeVar("R")
@@ -28,6 +30,8 @@ Ts = TypeVarTuple("Ts")
 
 #: how often a coroutine that is closed may wait in its cleanup
 _MOST_AWAITS = 100
+#: a timer of a host with a clock of its own fires this much late: rounded, it must not fire before its time
+_ROUNDING_S = 1e-9
 #: the host whose code runs now; callbacks and tasks inherit it with their context
 _host: contextvars.ContextVar[SimulatedHost | None] = contextvars.ContextVar("mainstay_virtual_host", default=None)
 
@@ -38,11 +42,33 @@ class Deadlock(MainstayError):
     code = "deadlock"
 
 
+class HostClock(msgspec.Struct, frozen=True):
+    """The steady clock of a simulated machine. It says nothing about the time elsewhere, and may be fast or slow.
+
+    >>> clock = HostClock(began_s=1000.0, rate=1.01)
+    >>> clock.local_s(100.0), clock.true_s(1101.0)
+    (1101.0, 100.0)
+    """
+
+    began_s: float = 0.0
+    """what it showed when the loop was made"""
+    rate: float = 1.0
+    """its seconds in a second of the loop"""
+
+    def local_s(self, true_s: float) -> float:
+        return self.began_s + self.rate * true_s
+
+    def true_s(self, local_s: float) -> float:
+        return (local_s - self.began_s) / self.rate
+
+
 class SimulatedHost:
     """A simulated machine: a name for tasks that crash and freeze together. Made by `VirtualLoop.host`."""
 
-    def __init__(self, name: str, loop: VirtualLoop) -> None:
+    def __init__(self, name: str, loop: VirtualLoop, clock: HostClock | None = None) -> None:
         self.name = name
+        self.clock = clock
+        """what `loop.time()` says to code on this host; None: the time of the loop"""
         self.processes: list[SimulatedHost] = []
         """what crashes, freezes and goes on with it"""
         self._loop = loop
@@ -102,8 +128,8 @@ class SimulatedHost:
         self._tasks.append(task)
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer with the context it was set in, for the host it belongs to."""
+class HostTimer(asyncio.TimerHandle):
+    """A timer, and the host that it belongs to."""
 
     def __init__(
         self,
@@ -117,13 +143,22 @@ class _Timer(asyncio.TimerHandle):
         self.host = context.get(_host)
 
 
-class _Ready(asyncio.Handle):
+class HostHandle(asyncio.Handle):
+    """A callback that is ready, and the host that it belongs to."""
+
     def __init__(
         self, callback: Callable[..., Any], args: tuple[Any, ...], loop: VirtualLoop, context: contextvars.Context
     ) -> None:
         super().__init__(callback, args, loop, context)
         self.host = context.get(_host)
-        self.steps_a_task = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+
+    @property
+    def steps_a_task(self) -> bool:
+        return isinstance(getattr(self._callback, "__self__", None), asyncio.Task)  # type: ignore[attr-defined] # of Handle
+
+
+HostCall = HostHandle | HostTimer
+"""what a virtual loop runs"""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -146,10 +181,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._random = random.Random(seed)
         self._now_s = 0.0
-        self._due: list[_Ready] = []
-        self._timers: list[tuple[float, int, _Timer]] = []
+        self._due: list[HostCall] = []
+        self._timers: list[tuple[float, int, HostTimer]] = []
         self._timers_set = 0
-        self._held: dict[SimulatedHost, list[_Ready]] = {}
+        self._held: dict[SimulatedHost, list[HostCall]] = {}
         self._crashed: list[object] = []
         self._hosts: list[SimulatedHost] = []
         self._ending = False
@@ -157,11 +192,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: how many callbacks have run; two runs of one seed have the same number at every moment
         self.steps = 0
 
-    def host(self, name: str, *, on: SimulatedHost | None = None) -> SimulatedHost:
-        """A new simulated machine, or a process `on` one: it crashes and freezes with it, and can be killed alone."""
+    def host(self, name: str, *, on: SimulatedHost | None = None, clock: HostClock | None = None) -> SimulatedHost:
+        """A new simulated machine, or a process `on` one: it crashes and freezes with it, and can be killed alone.
+        Without a `clock` it has that of the host that makes it."""
         # kept for as long as the loop: without references, the tasks of a crashed host would be collected, and the
         # collection would run their `finally`
-        host = SimulatedHost(name, self)
+        maker = on or self.running_host
+        host = SimulatedHost(name, self, clock or (None if maker is None else maker.clock))
         self._hosts.append(host)
         if on is not None:
             on.processes.append(host)
@@ -175,14 +212,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # what asyncio asks of a loop ------------------------------------------------------------------
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was made; on a host with a clock of its own, what that clock says."""
+        host = _host.get()
+        return self._now_s if host is None or host.clock is None else host.clock.local_s(self._now_s)
+
+    @property
+    def true_s(self) -> float:
+        """Virtual seconds since the loop was made, whatever the clock of the running host says."""
         return self._now_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         self._check_open()
-        handle = _Ready(callback, args, self, contextvars.copy_context() if context is None else context)
+        handle = HostHandle(callback, args, self, contextvars.copy_context() if context is None else context)
         self._add(handle)
         return handle
 
@@ -197,9 +240,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_open()
-        timer = _Timer(when, callback, args, self, contextvars.copy_context() if context is None else context)
+        timer = HostTimer(when, callback, args, self, contextvars.copy_context() if context is None else context)
         self._timers_set += 1
-        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        host = _host.get()
+        due_s = when if host is None or host.clock is None else host.clock.true_s(when) + _ROUNDING_S
+        heapq.heappush(self._timers, (due_s, self._timers_set, timer))
         return timer
 
     def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> Any:
@@ -279,20 +324,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._fire_timers()
         if not self._due:
             self._jump()
-            return
+            self._fire_timers()
         batch, self._due = self._due, []
         for handle in self._in_drawn_order(batch):
             if handle.cancelled():
                 continue
-            if handle.host is not None and (not handle.host.alive or handle.host.frozen):
+            host = handle.host
+            if host is not None and (not host.alive or host.frozen):
                 self._add(handle)  # it changed while this batch ran
                 continue
             self.steps += 1
-            handle._run()  # noqa: SLF001 - what a loop does with a handle
+            self._step(handle)
 
-    def _in_drawn_order(self, batch: list[_Ready]) -> list[_Ready]:
+    def _step(self, handle: HostCall) -> None:
+        """Run a callback. A subclass may measure it: `handle.host` is the host that it belongs to."""
+        handle._run()  # noqa: SLF001 - what a loop does with a handle
+
+    def _in_drawn_order(self, batch: list[HostCall]) -> list[HostCall]:
         """Tasks in an order drawn from the seed; other callbacks stay in order, as asyncio promises."""
-        places = [place for place, handle in enumerate(batch) if handle.steps_a_task]
+        if len(batch) < 2:
+            return batch
+        places = [place for place, one in enumerate(batch) if isinstance(one, HostHandle) and one.steps_a_task]
         if len(places) < 2:
             return batch
         drawn = [batch[place] for place in places]
@@ -305,7 +357,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while self._timers and self._timers[0][0] <= self._now_s:
             _, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled():
-                self._add(_Ready(_fire, (timer,), self, _context_of(timer.host)))
+                self._add(timer)
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
@@ -318,7 +370,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self.is_closed() and not self._ending:
             raise RuntimeError("the loop is closed")
 
-    def _add(self, handle: _Ready) -> None:
+    def _add(self, handle: HostCall) -> None:
         host = handle.host
         if host is None or (host.alive and not host.frozen):
             self._due.append(handle)
@@ -350,10 +402,10 @@ class LoopClock:
         self.skew_s = skew_s
 
     def now_ms(self) -> int:
-        return self._began_ms + round((self._loop.time() + self.skew_s) * 1000)
+        return self._began_ms + round((self._loop.true_s + self.skew_s) * 1000)
 
     def lease_ms(self) -> int:
-        return self._began_ms + round(self._loop.time() * 1000)
+        return self._began_ms + round(self._loop.true_s * 1000)
 
 
 def run_virtual(main: Coroutine[Any, Any, R], *, seed: int = 0) -> R:
@@ -389,20 +441,18 @@ def _end(coroutine: Any) -> None:
         return
 
 
-def _fire(timer: _Timer) -> None:
-    if not timer.cancelled():  # it may have been, while its host was frozen
-        timer._run()  # noqa: SLF001 - what a loop does with a handle
-
-
 def _raise_error(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 
-def _context_of(host: SimulatedHost | None) -> contextvars.Context:
-    context = contextvars.Context()
-    context.run(_host.set, host)
-    return context
-
-
-__all__ = ["Deadlock", "LoopClock", "SimulatedHost", "VirtualLoop", "run_virtual", "virtual_loop"]
+__all__ = [
+    "Deadlock",
+    "HostCall",
+    "HostClock",
+    "LoopClock",
+    "SimulatedHost",
+    "VirtualLoop",
+    "run_virtual",
+    "virtual_loop",
+]

@@ -76,6 +76,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     """of its node"""
     keep: Callable[[Sequence[AnyChange]], object] | None = None
     """keeps the changes that the store does not take before a drain's grace is over; None: the drain waits"""
+    most_jobs: int | None = None
+    """jobs that it runs at a time, also those that need no slot; None: any number of these"""
 
 
 class Runs:
@@ -160,6 +162,8 @@ class Runs:
             return 0
         waiting = len(self._waiting) + requested
         wanted = self._pace.wanted(running=self._in_slots, waiting=waiting)
+        if self._process.most_jobs is not None:
+            wanted = max(0, min(wanted, self._process.most_jobs - len(self._running) - waiting))
         slots = self._process.cores.slots(self._concurrency)
         return wanted if slots == self._concurrency else max(0, min(wanted, slots - self._in_slots - waiting))
 

@@ -90,7 +90,6 @@ async def test_a_client_sends_the_code_of_a_test_and_its_run_is_a_job_of_the_lea
     assert (job.kind, job.name, job.priority, job.options.retry.retries) == ("load", "shop", 7, 0)
     assert (options.vus, options.demand.nodes, options.demand.most) == (20, 1, 20)
     assert options.spec.order.source == Source(file="shop.py")
-    assert options.demand.start_by_ms == job.options.start_by_ms
     assert job.options.start_by_ms is not None
     assert job.options.start_by_ms - job.created_ms > 250_000
     assert [file.path for file in manifest.files] == ["prices.py", "shop.py"]
@@ -121,6 +120,25 @@ async def test_what_no_node_could_give_is_refused_by_its_option_and_nothing_is_s
                 await at.submit(nodes=nodes, **options)
         assert await at.jobs() == []
         assert (await at.cluster.managers["m1"].bundle_client().listing()).bundles == []
+
+
+async def test_a_repeated_request_gets_its_run_although_nodes_and_bundle_have_gone(tmp_path: Path) -> None:
+    """The answer to the first one was lost: a retry must not say that there is no run."""
+    async with place(tmp_path) as at:
+        handle = await at.submit(key="nightly")
+        for session in await at.cluster.store.sessions():
+            if session.node:
+                await at.cluster.store.close_session(session.id)
+        again = await at.submit(key="nightly")
+        with pytest.raises(InvalidInput, match="no node runs slices"):
+            await at.submit(key="another")
+
+        (job,) = await at.jobs()
+        run = msgspec.to_builtins(msgspec.msgpack.decode(job.payload, type=FleetOptions))
+        same = await at.server.client.post(f"{API}/loads", json={"run": run, "key": "nightly"})
+
+    assert (again.id, again.created) == (handle.id, False)
+    assert (same.status_code, same.json()["created"]) == (200, False)
 
 
 async def test_only_the_scope_code_brings_code_to_nodes(tmp_path: Path) -> None:
@@ -215,7 +233,6 @@ async def test_a_run_is_checked_by_the_paths_of_its_fields(tmp_path: Path) -> No
             ("run.demand.nodes", "two", None, "expected int"),
             ("run.demand.nodes", 21, None, "more than the 20 users"),
             ("run.demand.labels", {"zone": " "}, None, "is not a label"),
-            ("run.demand.start_by_ms", 1, None, "is set by the cluster"),
             ("run.on_loss", "ignore", None, "invalid enum value"),
             ("run.vus", 7, f"{order}.options", "differ from those of the run"),
             ("run.schema", 99, None, "is that of a newer Mainstay"),

@@ -236,6 +236,20 @@ def test_a_clock_that_can_be_measured_badly_only_is_reported(tmp_path: Path) -> 
     with_fleet(test, tmp_path, [1], fleet={"faults": BusFaults(latency_s=0.15)}, rate="100/s", duration="5s")
 
 
+def test_a_clock_that_was_measured_badly_when_the_load_began_is_reported_though_it_is_known_well_later(
+    tmp_path: Path,
+) -> None:
+    async def test(trial: FleetTrial) -> None:
+        running = asyncio.ensure_future(trial.run.run())
+        await trial.until_loaded()
+        trial.fleet.network.faults = CALM
+        await running
+
+        assert trial.fleet.leaders[0].start_skew_s == pytest.approx(0.3)
+
+    with_fleet(test, tmp_path, [1], fleet={"faults": BusFaults(latency_s=0.15)}, rate="100/s", duration="5s")
+
+
 # contact --------------------------------------------------------------------------------------------
 
 
@@ -381,7 +395,9 @@ def test_layers_of_workflows_run_one_after_the_other_on_all_slices(tmp_path: Pat
         assert sum(window.iterations for window in trial.output.windows) == trial.fleet.sent == 3 * 200
 
     faults = BusFaults(latency_s=0.01, lost=0.1, duplicated=0.2, reordered=0.2)
-    with_fleet(test, tmp_path, [2, 1], fleet={"faults": faults, "on_loss": "fail"}, rate="100/s", duration="2s")
+    # an order that is lost is sent again before the instant, several times
+    fleet = {"faults": faults, "on_loss": "fail", "settings": FleetSettings(ahead_s=3.0)}
+    with_fleet(test, tmp_path, [2, 1], fleet=fleet, rate="100/s", duration="2s")
 
 
 def test_lines_that_steps_print_reach_the_leader(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.control import Completion, JobRequest
-from mainstay.errors import RoleRefused, ServerUnreachable, StoreError
+from mainstay.errors import ReconnectFailed, RoleRefused, ServerUnreachable, StoreError
 from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
@@ -303,6 +303,47 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for() -> None:
         assert followed.summary == summary_at(3.0)
         assert run.notes[0].startswith("the cluster does not answer (")
         assert "the cluster answers again" in run.notes
+
+    told(story)
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_follower_that_reaches_nothing_for_a_minute_says_what_to_do(cancels: bool) -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        stores, _ = run.cluster.services
+        await stores.stop()
+        if cancels:
+            run.stop.set()
+        began_s = asyncio.get_running_loop().time()
+
+        with pytest.raises(ReconnectFailed) as failed:
+            await asyncio.wait_for(run.task, 100)
+
+        assert 58 <= asyncio.get_running_loop().time() - began_s <= 70
+        job = run.leader.job.id
+        assert failed.value.id == job
+        assert f"load test {job} goes on there" in str(failed.value)
+        assert str(failed.value).endswith(f"See its numbers with: mainstay load report {job}")
+        assert (f"repeat it with mainstay jobs cancel {job}" in str(failed.value)) is cancels
+
+    told(story)
+
+
+def test_a_follower_that_still_gets_windows_goes_on_without_the_store() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        stores, _ = run.cluster.services
+        await stores.stop()
+        for _ in range(40):
+            await run.leader.send(MOMENTS[:1])
+            await asyncio.sleep(2)
+        assert not run.task.done()
+        await stores.start()
+        await run.leader.complete(summary_at(3.0))
+
+        assert (await run.ended()).summary == summary_at(3.0)
 
     told(story)
 

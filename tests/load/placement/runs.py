@@ -112,12 +112,15 @@ class Cluster:
         on_loss: OnLoss = "replace",
         priority: int = 0,
         queue_deadline: str | None = None,
+        code: str = "c0de",
+        modules: Mapping[str, str] | None = None,
         **demand: object,
     ) -> str:
         """Submit a run and have the manager claim it: it waits for cores then. Returns its id."""
         wants = RunDemand(
             demand=CoreDemand(share=share, **{"most": MANY, **demand}),  # type: ignore[arg-type]
-            code="c0de",
+            code=code,
+            modules=modules or {},
             on_loss=on_loss,
         )
         options = {"kind": KIND.name, "priority": priority, "queue_deadline": queue_deadline, "timeout": "off"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -18,6 +19,7 @@ from mainstay.load.placement import (
     RunRequest,
     SliceCores,
     allocate,
+    allocation,
 )
 
 SHARES: tuple[PoolShare, ...] = ("low", "normal", "high", "exclusive", "auto")
@@ -108,6 +110,26 @@ def test_a_number_of_nodes_is_exact_and_the_cores_are_even() -> None:
     assert sizes(allocate(nodes(8, 8, 8), [run("a", "low", nodes=3)]), "a") == {"n1": 2, "n2": 2, "n3": 2}
 
 
+def degraded(pool: list[CoreNode], *names: str) -> list[CoreNode]:
+    return [msgspec.structs.replace(node, degraded=node.name in names) for node in pool]
+
+
+def test_degraded_nodes_are_used_only_where_the_others_have_no_room() -> None:
+    pool = degraded(nodes(8, 8, 4), "n1")
+
+    assert sizes(allocate(pool, [run("a", processes=4)]), "a") == {"n3": 4}
+    assert sizes(allocate(pool, [run("a", processes=10)]), "a") == {"n2": 8, "n3": 2}
+    assert sizes(allocate(pool, [run("a", processes=14)]), "a") == {"n2": 8, "n3": 4, "n1": 2}
+    assert sizes(allocate(pool, [run("a", nodes=2, processes=8)]), "a") == {"n2": 4, "n3": 4}
+
+
+def test_a_run_that_only_a_degraded_node_can_hold_does_not_wait() -> None:
+    pool = degraded(nodes(8, 8, 4), "n1")
+
+    assert sizes(allocate(pool, [run("a", nodes=2, processes=16)]), "a") == {"n1": 8, "n2": 8}
+    assert sizes(allocate(degraded(nodes(4, 4), "n1", "n2"), [run("a", processes=8)]), "a") == {"n1": 4, "n2": 4}
+
+
 def test_processes_are_dealt_evenly_over_a_number_of_nodes() -> None:
     found = allocate(nodes(4, 4, 4), [run("a", nodes=3, processes=7)])
     assert found.placed["a"] == (SliceCores("n1", 3), SliceCores("n2", 2), SliceCores("n3", 2))
@@ -185,8 +207,8 @@ def test_an_exclusive_run_does_not_overtake_one_that_waits_for_some_of_its_nodes
 # properties ------------------------------------------------------------------------------------------
 
 _labels = st.sampled_from([{}, {"zone": "a"}, {"zone": "b"}])
-_pools = st.lists(st.tuples(st.integers(1, 24), _labels), min_size=0, max_size=6).map(
-    lambda found: [CoreNode(f"n{at}", cores, labels) for at, (cores, labels) in enumerate(found)]
+_pools = st.lists(st.tuples(st.integers(1, 24), _labels, st.booleans()), min_size=0, max_size=6).map(
+    lambda found: [CoreNode(f"n{at}", *each) for at, each in enumerate(found)]
 )
 _demands = st.builds(
     CoreDemand,
@@ -273,6 +295,50 @@ def test_a_higher_class_never_gets_fewer_cores_alone() -> None:
             total(allocate(nodes(cores), [run("a", share)]), "a") for share in ("low", "normal", "high")
         ]
         assert low <= normal <= high <= cores
+
+
+@pytest.mark.parametrize("runs", [40, 1000])
+def test_each_run_of_a_long_queue_is_tried_about_once(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To place all admitted runs again for each request would take minutes for a long queue."""
+    tried: list[str] = []
+    place = allocation._Cores.place
+
+    def counted(cores: allocation._Cores, run: allocation._Run) -> bool:
+        tried.append(run.job)
+        return place(cores, run)
+
+    monkeypatch.setattr(allocation._Cores, "place", counted)
+    found = allocate(nodes(*[8] * 100), [run(f"r{at:04}", rank=at, processes=1) for at in range(runs)])
+    assert len(found.placed) == min(runs, 800)
+    # once when it is admitted and once in the order of the classes, and all of them once more for the first that waits
+    assert len(tried) <= 3 * runs
+
+
+def test_an_admission_that_needs_others_to_move_places_them_again() -> None:
+    """The first run is on the node that only the second one can use."""
+    pool = [CoreNode("a", 4, {"zone": "a"}), CoreNode("b", 2)]
+    alone = run("e", "exclusive", rank=1, processes=4, labels={"zone": "a"})
+    found = allocate(pool, [run("any", "low", processes=1), alone])
+    assert (sizes(found, "any"), sizes(found, "e")) == ({"b": 1}, {"a": 4})
+
+
+def test_a_run_that_needs_no_label_leaves_the_nodes_that_have_it_to_others() -> None:
+    pool = [CoreNode("g1", 4, {"gpu": "1"}), CoreNode("n1", 4)]
+    found = allocate(pool, [run("a", processes=4), run("b", rank=1, processes=4, labels={"gpu": "1"})])
+    assert (sizes(found, "a"), sizes(found, "b")) == ({"n1": 4}, {"g1": 4})
+    assert sizes(allocate(pool, [run("a", processes=4)]), "a") == {"n1": 4}, "also before any run asks for the label"
+
+
+def test_a_run_keeps_its_place_for_nodes_that_were_lost_a_moment_ago() -> None:
+    """A node that restarts is away for some seconds, and the others must not be gone meanwhile for hours."""
+    requests = [run("all", nodes=4, processes=4), run("small", rank=1, processes=1)]
+    found = allocate(nodes(8, 8, 8), requests, lost=[CoreNode("n4", 8)])
+    assert causes(found) == {"all": "lost", "small": "behind"}
+    found = allocate(nodes(8, 8, 8), requests)
+    assert (causes(found), sizes(found, "small")) == ({"all": "too_large"}, {"n1": 1})
+    requests = [run("gpu", labels={"gpu": "1"}), run("b", rank=1)]
+    found = allocate(nodes(8), requests, lost=[CoreNode("g", 8, {"gpu": "1"})])
+    assert (causes(found), sizes(found, "b")) == ({"gpu": "lost"}, {"n1": 8})
 
 
 def test_a_large_pool_is_divided_quickly() -> None:

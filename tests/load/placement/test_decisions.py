@@ -10,6 +10,7 @@ from mainstay.control import Ask, Assign, CancelUnits, FailUnit, PastAssignment,
 from mainstay.load.kind import KIND, SLICE
 from mainstay.load.placement import (
     CoreDemand,
+    CoreNode,
     NodePool,
     PlacedRun,
     PlacedSlice,
@@ -18,8 +19,8 @@ from mainstay.load.placement import (
     decide,
     node_pool,
 )
-from mainstay.load.placement.decisions import EndWait, NoteWait, Place, RunAction
-from mainstay.model import LEAD_QUEUE, PLACE_MS, Job, Offer, Options, Session, route_of
+from mainstay.load.placement.decisions import NoteWait, Place, PlaceAgain, RunAction
+from mainstay.model import LEAD_QUEUE, PLACE_MS, Job, Offer, Session, route_of
 from mainstay.testing import a_job
 
 NOW = 1_700_000_000_000
@@ -45,7 +46,7 @@ def a_run(*slices: PlacedSlice, wants: RunDemand | None = None, **fields: Any) -
 
 def a_slice(number: int = 0, status: str = "pending", *, cores: int = 4, round: int = 1, **fields: Any) -> PlacedSlice:  # noqa: A002
     past = fields.pop("past", ())
-    labels = fields.pop("labels", {})
+    labels, node = fields.pop("labels", {}), fields.pop("node", "")
     unit = f"slice/{round}/{number}"
     row = a_job(
         status,
@@ -56,7 +57,14 @@ def a_slice(number: int = 0, status: str = "pending", *, cores: int = 4, round: 
         name=SLICE,
         **fields,
     )
-    return PlacedSlice(row, SliceCall(job="p", round=round, number=number, of=2, cores=cores, labels=labels), past)
+    call = SliceCall(job="p", round=round, number=number, of=2, cores=cores, labels=labels, node=node)
+    return PlacedSlice(row, call, past)
+
+
+def busy(node: str) -> PlacedRun:
+    """Another run, which holds all cores of a node."""
+    at_work = a_slice(7, "running", token=1, cores=OFFER.cores, session=a_session(node).id)
+    return a_run(at_work, id="018bcfe5-6800-7000-8000-00000000000b")
 
 
 def lost(node: str, ago_s: float = 1) -> PastAssignment:
@@ -99,14 +107,42 @@ def test_a_session_that_does_not_run_slices_gets_none() -> None:
 def test_the_slices_of_a_round_are_assigned_together_or_not_at_all() -> None:
     run = a_run(a_slice(0), a_slice(1))
     assert nodes_of(actions(run, a_session("n1"), a_session("n2"))) == {0: "n1", 1: "n2"}
-    assert actions(run, a_session("n1")) == []
+    assert actions(run, a_session("n1"), a_session("n2"), others=(busy("n2"),)) == []
+
+
+def test_a_new_round_that_its_nodes_could_not_hold_any_more_waits_for_cores_again() -> None:
+    """A node went away after the run was placed: the sizes of its slices are fixed."""
+    large, small = a_slice(0, cores=8), a_slice(1, cores=4)
+    later = a_run(wants=RunDemand(demand=CoreDemand(processes=1)), id="018bcfe5-6800-7000-8000-00000000000b", rank=9)
+    four = a_session("n3", offer=msgspec.structs.replace(OFFER, cores=4))
+    run = a_run(large, small)
+    decided = decide([run, later], pool(four, a_session("n2", offer=four.offer)), NOW)
+    (_, again), (_, place) = decided.actions
+    assert again == PlaceAgain(
+        "waits for cores again: nodes were lost, and the others cannot hold slices of 8, 4 cores",
+        (large.row, small.row),
+    )
+    assert isinstance(place, Place), "it keeps no node from the runs behind it"
+
+
+def test_a_new_round_waits_for_a_node_that_was_lost_a_moment_ago() -> None:
+    run = a_run(a_slice(0), a_slice(1))
+    found = msgspec.structs.replace(pool(a_session("n1")), lost=(CoreNode("n2", 8),))
+    assert decide([run], found, NOW).actions == ()
+
+
+def test_slices_are_assigned_where_they_were_placed() -> None:
+    """Another order of the nodes would take those that other runs ask for by their labels."""
+    one = a_slice(0, node="n2")
+    assert nodes_of(actions(a_run(one), a_session("n1"), a_session("n2"))) == {0: "n2"}
+    assert nodes_of(actions(a_run(one), a_session("n1"), a_session("n2"), others=(busy("n2"),))) == {0: "n1"}
 
 
 def test_a_round_that_cannot_be_assigned_keeps_its_nodes_from_later_runs() -> None:
     later = a_run()
-    decided = decide([a_run(a_slice(0), a_slice(1)), later], pool(a_session("n1")), NOW)
-    [(_, note)] = decided.actions
-    assert note == NoteWait("waits for 1 core; place 1 of 1; behind 018bcfe5-6800-7000-8000-000000000001")
+    runs = [a_run(a_slice(0), a_slice(1)), busy("n2"), later]
+    [(_, note)] = decide(runs, pool(a_session("n1"), a_session("n2")), NOW).actions
+    assert note == NoteWait("waits for 1 core, behind earlier runs")
 
 
 def test_a_lost_slice_goes_beside_another_one_of_its_run_only_if_no_other_node_has_its_cores() -> None:
@@ -121,6 +157,21 @@ def test_a_lost_slice_goes_to_no_node_whose_cores_the_others_hold() -> None:
     whole = a_slice(0, "running", token=1, session=a_session("n1").id, cores=OFFER.cores)
     back = a_slice(1, token=1, cores=1, past=(lost("n2"),))
     assert nodes_of(actions(a_run(whole, back), a_session("n1"))) == {}
+
+
+def test_slices_go_to_degraded_nodes_only_if_the_others_have_no_room() -> None:
+    busy, fine, small = (
+        a_session("n1", degraded=True),
+        a_session("n2"),
+        a_session("n3", offer=msgspec.structs.replace(OFFER, cores=4)),
+    )
+
+    assert nodes_of(actions(a_run(a_slice(0), a_slice(1)), busy, fine, small)) == {0: "n2", 1: "n3"}
+    large = actions(a_run(a_slice(0, cores=8), a_slice(1, cores=8)), busy, fine, small)
+    assert nodes_of(large) == {0: "n2", 1: "n1"}
+    again = a_slice(0, token=1, losses=1, past=(lost("n9"),))
+    assert nodes_of(actions(a_run(again), busy, small)) == {0: "n3"}
+    assert nodes_of(actions(a_run(again), busy)) == {0: "n1"}
 
 
 def test_a_lost_slice_goes_to_another_node_and_to_one_that_lost_it_only_if_all_have() -> None:
@@ -173,20 +224,6 @@ def test_a_slice_whose_budget_is_spent_fails() -> None:
     [action] = actions(a_run(spent), a_session("n2"))
     assert isinstance(action, FailUnit)
     assert action.error.code == "node_lost"
-
-
-def test_a_wait_ends_at_the_earlier_of_two_deadlines_unless_the_run_had_cores_before() -> None:
-    late = RunDemand(demand=CoreDemand(processes=9, start_by_ms=NOW + 5))
-    for wants, options in (
-        (late, Options(start_by_ms=NOW)),
-        (RunDemand(demand=CoreDemand(start_by_ms=NOW)), Options()),
-    ):
-        [action] = actions(a_run(wants=wants, options=options), a_session("n1"))
-        assert isinstance(action, EndWait)
-    before = a_slice(0, "cancelled", settled_ms=NOW)
-    fields = {"status": "pending", "session": None, "due_ms": PLACE_MS, "options": Options(start_by_ms=NOW)}
-    [action] = actions(a_run(before, **fields), a_session("n1"))
-    assert isinstance(action, Place)
 
 
 def test_runs_are_served_in_the_order_of_their_rank() -> None:

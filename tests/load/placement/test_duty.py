@@ -8,18 +8,21 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainstay.app import App
-from mainstay.control import Control, MemberSessions
+from mainstay.control import Control, MemberSessions, PlacementRounds
 from mainstay.control.check import check
 from mainstay.control.explain import explained
 from mainstay.errors import NotLeader
 from mainstay.load.kind import SLICE
-from mainstay.load.placement import RunPlacementDuty, slice_id
-from mainstay.model import PLACE_MS, PLACE_QUEUE
+from mainstay.load.placement import PlacedSlice, RunPlacementDuty, slice_id
+from mainstay.load.placement.placed_rows import PlacedRows
+from mainstay.load.placement.recent_cores import LEAVE_MS
+from mainstay.model import PLACE_MS, PLACE_QUEUE, Job, Settings
 from mainstay.stores import JobStore, Query, open_store
-from mainstay.testing import VirtualClock
+from mainstay.testing import LoopClock, MemoryStore, VirtualClock, VirtualLoop, run_virtual
 from tests.load.placement.runs import Cluster, calls
 
 
@@ -49,6 +52,18 @@ async def assert_no_core_twice(store: JobStore) -> None:
 
 
 # from the wait to the slices -------------------------------------------------------------------------
+
+
+async def test_a_run_whose_submit_was_dated_by_a_clock_that_is_ahead_is_not_due_before_it(store: JobStore) -> None:
+    cluster = await Cluster(store).open(8)
+    job_id = await cluster.submit(processes=8)
+    assert isinstance(store.clock, VirtualClock)
+    store.clock.set_wall(store.clock.now_ms() - 9)
+
+    await cluster.place()
+
+    job = await cluster.job(job_id)
+    assert (job.status, job.due_ms) == ("pending", job.created_ms)
 
 
 async def test_a_run_gets_its_cores_and_its_slices_in_one_round(store: JobStore) -> None:
@@ -109,7 +124,7 @@ async def test_a_later_run_gets_the_cores_that_an_earlier_one_frees(store: JobSt
     second = await cluster.submit(processes=6)
     await cluster.place()
     assert await cluster.where(second) == {}
-    assert (await cluster.job(second)).reason == "waits for 6 cores; place 1 of 1"
+    assert (await cluster.job(second)).reason == "waits for 6 cores"
 
     await cluster.nodes["n1"].finish(await cluster.confirm())
     await cluster.place()
@@ -118,16 +133,16 @@ async def test_a_later_run_gets_the_cores_that_an_earlier_one_frees(store: JobSt
     assert await cluster.where(first) == {}
 
 
-async def test_an_exclusive_run_waits_and_names_who_is_in_front(store: JobStore) -> None:
+async def test_an_exclusive_run_waits_until_it_is_alone(store: JobStore) -> None:
     cluster = await Cluster(store).open(8, 8)
-    first = await cluster.submit(processes=1)
+    await cluster.submit(processes=1)
     await cluster.place()
     alone = await cluster.submit(share="exclusive")
     behind = await cluster.submit(processes=1)
     await cluster.place()
     needs = "16 cores and no other run beside it"
-    assert (await cluster.job(alone)).reason == f"waits for {needs}; place 1 of 2; until {first} has ended"
-    assert (await cluster.job(behind)).reason == f"waits for 1 core; place 2 of 2; behind {alone}"
+    assert (await cluster.job(alone)).reason == f"waits for {needs}"
+    assert (await cluster.job(behind)).reason == "waits for 1 core, behind earlier runs"
 
     [row] = await cluster.confirm()
     await cluster.nodes["n1"].finish([row])
@@ -136,7 +151,7 @@ async def test_an_exclusive_run_waits_and_names_who_is_in_front(store: JobStore)
     cluster.pass_time(11)
     await cluster.beat()
     await cluster.place()
-    assert (await cluster.job(behind)).reason == f"waits for 1 core; place 1 of 1; until {alone} has ended"
+    assert (await cluster.job(behind)).reason == "waits for 1 core: a run that runs alone has its nodes"
 
 
 async def test_the_reason_of_a_wait_is_written_when_it_changes_and_not_at_each_change(store: JobStore) -> None:
@@ -170,19 +185,18 @@ async def test_labels_choose_the_nodes(store: JobStore) -> None:
     assert await cluster.where(none) == {"b1": 3}
 
 
-@pytest.mark.parametrize("field", ["start_by_ms", "queue_deadline"])
-async def test_the_wait_for_cores_ends_at_the_queue_deadline(store: JobStore, field: str) -> None:
+async def test_the_wait_for_cores_ends_at_the_queue_deadline(store: JobStore) -> None:
     cluster = await Cluster(store).open(4)
-    deadline = {"start_by_ms": store.clock.now_ms() + 5000} if field == "start_by_ms" else {"queue_deadline": "5s"}
-    job_id = await cluster.submit(processes=6, **deadline)  # type: ignore[arg-type]
+    job_id = await cluster.submit(processes=6, queue_deadline="5s")
     await cluster.place()
     cluster.pass_time(5)
-    await cluster.place()
+    await cluster.control.sweeper.sweep()
     job = await cluster.job(job_id)
     assert (job.status, job.error and job.error.code) == ("timed_out", "queue_deadline")
     assert job.error is not None
     assert job.error.message.startswith("got no cores by ")
-    assert job.error.message.endswith("(queue deadline): it needs 6 cores")
+    needs = "waits for nodes: it needs 6 cores, and they have 4 cores"
+    assert job.error.message.endswith(f"(queue deadline): {needs}")
 
 
 async def test_nodes_that_are_away_or_drain_or_have_no_cores_get_nothing(store: JobStore) -> None:
@@ -210,6 +224,12 @@ async def running(cluster: Cluster, **demand: object) -> str:
     await cluster.control.claims.start([job])
     await cluster.confirm()
     return job_id
+
+
+async def leave(cluster: Cluster) -> None:
+    """The processes of cancelled slices end."""
+    cluster.pass_time(LEAVE_MS / 1000)
+    await cluster.beat()
 
 
 async def test_a_slice_of_a_lost_node_goes_to_another_one(store: JobStore) -> None:
@@ -353,7 +373,7 @@ async def test_no_other_run_gets_the_node_that_a_lost_slice_waits_for(store: Job
     later = await cluster.submit(processes=2)
     await cluster.nodes["n1"].die()
     await cluster.place()
-    assert (await cluster.job(later)).reason == f"waits for 2 cores; place 1 of 1; behind {big}"
+    assert (await cluster.job(later)).reason == "waits for 2 cores, behind earlier runs"
     await cluster.nodes["n2"].finish(await cluster.slices(small))
     await cluster.place()
     assert await cluster.where(big) == {"n2": 8}
@@ -427,6 +447,9 @@ async def test_the_open_slices_of_a_settled_run_are_cancelled_and_their_cores_ar
     await cluster.place()
     await cluster.place()
     assert [row.status for row in await cluster.slices(job_id)] == ["cancelled"]
+    assert await cluster.where(next_id) == {}, "its processes may still live"
+    await leave(cluster)
+    await cluster.place()
     assert await cluster.where(next_id) == {"n1": 4}
 
 
@@ -437,6 +460,7 @@ async def test_a_retry_by_an_operator_is_a_second_round(store: JobStore) -> None
     await cluster.place()
     await cluster.control.operations.retry(job_id, actor="ann")
     await cluster.give_back(job_id)
+    await leave(cluster)
     await cluster.place()
     rows = await cluster.slices(job_id)
     assert [(row.status, row.unit) for row in rows] == [("cancelled", "slice/1/0"), ("dispatched", "slice/2/0")]
@@ -447,9 +471,102 @@ async def test_a_run_that_waits_for_cores_again_gives_back_those_it_has(store: J
     job_id = await running(cluster, processes=4)
     await cluster.control.drivers.await_placement(await cluster.job(job_id))
     await cluster.place()
+    await leave(cluster)
     await cluster.place()
     rows = await cluster.slices(job_id)
     assert [(row.status, row.unit) for row in rows] == [("cancelled", "slice/1/0"), ("dispatched", "slice/2/0")]
+
+
+async def test_a_run_whose_node_went_away_before_its_slices_were_assigned_is_placed_again(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await Cluster(store).open(8, 4)
+    job_id = await cluster.submit(processes=12)
+    with monkeypatch.context() as patched:
+        patched.setattr("mainstay.load.placement.duty._MOST_STEPS", 1)
+        await cluster.place()
+    [job] = await cluster.claimed()
+    await cluster.control.claims.start([job])
+    await cluster.nodes["n1"].die()
+    cluster.duty = RunPlacementDuty(Control(store))  # one that does not know of the lost node
+
+    await cluster.place()
+
+    job = await cluster.job(job_id)
+    assert (job.status, job.awaits_cores) == ("pending", True)
+    assert [row.status for row in await cluster.slices(job_id)] == ["cancelled", "cancelled"]
+    other = await cluster.submit(processes=4)
+    await cluster.place()
+    assert await cluster.where(other) == {"n2": 4}
+    await cluster.node("n3", 16)
+    await cluster.place()
+    assert await cluster.where(job_id) == {"n3": 12}
+
+
+async def test_a_run_keeps_its_place_while_a_node_restarts(store: JobStore) -> None:
+    cluster = await Cluster(store).open(4, 4)
+    job_id = await cluster.submit(nodes=2, processes=8)
+    held = await running(cluster, processes=1, priority=1)
+    later = await cluster.submit(processes=1)
+    await cluster.place()
+    await cluster.nodes["n2"].die()
+    await cluster.place()
+    assert await cluster.where(later) == {}
+
+    await cluster.node("n2", 4, number=2)
+    await cluster.nodes["n1"].finish([row for row in await cluster.slices(held) if row.settled_ms is None])
+    await cluster.place()
+    assert await cluster.where(job_id) == {"n1": 4, "n2": 4}
+
+
+async def test_a_run_gives_its_place_up_when_a_node_stays_away(store: JobStore) -> None:
+    cluster = await Cluster(store).open(4, 4)
+    first = await running(cluster, processes=1)
+    await cluster.submit(nodes=2, processes=8)
+    later = await cluster.submit(processes=1)
+    await cluster.place()
+    await cluster.nodes.pop("n2").die()
+    await cluster.place()
+    assert (await cluster.where(first), await cluster.where(later)) == ({"n1": 1}, {})
+    for _ in range(10):
+        cluster.pass_time(6)
+        await cluster.beat()
+    await cluster.place()
+    assert await cluster.where(later) == {"n1": 1}
+
+
+async def test_a_node_with_a_slice_that_cannot_be_read_gets_no_other_run(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await Cluster(store).open(4, 4)
+    job_id = await running(cluster, processes=2)
+    assert await cluster.where(job_id) == {"n1": 2}
+    newer = PlacedRows._slice
+
+    async def unreadable(rows: PlacedRows, unit: Job) -> PlacedSlice:
+        if unit.parent == job_id:
+            raise msgspec.DecodeError("a newer version wrote it")
+        return await newer(rows, unit)
+
+    monkeypatch.setattr(PlacedRows, "_slice", unreadable)
+    cluster.duty = RunPlacementDuty(Control(store))
+    other = await cluster.submit(processes=6)
+    small = await cluster.submit(processes=4)
+    await cluster.place()
+    assert (await cluster.where(other), await cluster.where(small)) == ({}, {"n2": 4})
+
+
+async def test_a_run_whose_slices_cannot_be_created_fails_and_keeps_no_cores(store: JobStore) -> None:
+    cluster = await Cluster(store).open(4)
+    # the payload of a slice repeats them, and has a little more beside them
+    most = Settings().payload_limit - 100
+    job_id = await cluster.submit(processes=4, code="", modules={"m" * most: ""})
+    other = await cluster.submit(processes=4)
+    await cluster.place()
+    job = await cluster.job(job_id)
+    assert (job.status, job.error and job.error.type) == ("failed", "InvalidInput")
+    await cluster.place()
+    assert await cluster.where(other) == {"n1": 4}
 
 
 # leaders ---------------------------------------------------------------------------------------------
@@ -497,7 +614,8 @@ async def test_a_new_leader_counts_the_cores_of_slices_whose_job_has_settled(sto
     assert jobs == 1
     assert await cluster.slices(next_id) == []
     assert [row.status for row in await cluster.slices(job_id)] == ["cancelled"]
-    await duty.round(lead)
+    await leave(cluster)
+    await duty.round(await cluster.lead())
     assert await cluster.where(next_id) == {"n1": 4}
 
 
@@ -534,6 +652,31 @@ async def test_the_duty_reacts_to_a_wake(store: JobStore) -> None:
         duty.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await duty
+
+
+def test_a_burst_of_changes_is_a_few_rounds() -> None:
+    """Each round reads all runs, and each change of a slice of any run wakes the leader."""
+    rounds = 0
+
+    async def count() -> float:
+        nonlocal rounds
+        rounds += 1
+        return 5.0
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        cluster = await Cluster(MemoryStore(clock=LoopClock(loop))).open(4)
+        running = asyncio.create_task(PlacementRounds(cluster.store, cluster.control.jobs).run(count))
+        for _ in range(100):
+            await cluster.submit(processes=1)
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.wait([running])
+        await cluster.store.close()
+
+    run_virtual(main())
+    assert 1 < rounds < 6
 
 
 async def test_an_app_without_load_tests_places_runs_on_the_nodes_that_managers_hear(store: JobStore) -> None:

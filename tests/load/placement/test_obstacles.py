@@ -34,7 +34,7 @@ async def test_a_run_without_cores_says_how_many_are_free_its_place_and_who_is_i
     await cluster.submit(processes=7, labels={"zone": "a"})
     await cluster.place()
     front = await cluster.submit(processes=6, labels={"zone": "a"})
-    job_id = await cluster.submit(processes=8, labels={"zone": "a"}, start_by_ms=store.clock.now_ms() + 60_000)
+    job_id = await cluster.submit(processes=8, labels={"zone": "a"}, queue_deadline="1m")
     await cluster.place()
 
     text = await told(cluster, job_id)

@@ -296,6 +296,17 @@ def test_the_part_of_each_node_fits_and_a_loss_is_told_with_its_gap(width: int) 
     assert ("±200 µs" in text) == (width >= 60)
 
 
+def test_windows_that_came_late_are_shown_with_their_node_if_there_were_any() -> None:
+    late = [*nodes(), SliceReport(slice=2, node="n4", processes=1, windows=900, late_windows=123)]
+
+    text, page = shown(a_summary(slices=late)), load_html(a_summary(slices=late))
+
+    assert "123" in next(line for line in text.splitlines() if "n4 (slice 2)" in line)
+    assert "late windows" in text
+    assert "late windows" not in shown(a_summary(slices=nodes()))
+    assert '<td class="num">123</td>' in page
+
+
 def test_of_very_many_nodes_the_lost_ones_are_shown() -> None:
     many = [SliceReport(slice=number, node=f"n{number}", processes=1) for number in range(300)]
     many[299] = msgspec.structs.replace(many[299], loss="silent")

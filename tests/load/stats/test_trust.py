@@ -154,6 +154,88 @@ def test_files_near_their_limit_are_told(files: int, ok: bool) -> None:
         ]
 
 
+def on_nodes(*seconds: dict[int, Health], arrivals: int = 1) -> list[str]:
+    """The reasons of a run whose processes have these healths, each for a second."""
+    watch = TrustWatch()
+    for second, health in enumerate(seconds):
+        at = window(second * 10, arrivals=arrivals)
+        at.width, at.health = 10, health
+        watch.add(at)
+    return watch.finish().reasons
+
+
+def test_a_node_that_had_too_little_cpu_is_named_with_advice_for_nodes() -> None:
+    fine, busy = Health(node="n1", cpu=0.5), Health(node="n2", cpu=0.97)
+
+    assert on_nodes(*[{0: fine, 1: fine, 2: busy, 3: Health(node="n2", cpu=0.5)}] * 12) == [
+        "node n2: process 2 used 97 % of its core for 12 s: add --cores or --nodes"
+    ]
+    assert on_nodes(*[{0: fine, 1: fine, 2: busy, 3: Health(node="n2", cpu=0.92)}] * 12) == [
+        "node n2: 2 of 2 processes used up to 97 % of their cores for up to 12 s: add --cores or --nodes"
+    ]
+
+
+def test_a_node_whose_event_loops_were_late_is_named() -> None:
+    late, later = Health(node="n2", lag=0.06), Health(node="n2", lag=0.12)
+
+    assert on_nodes({0: late, 1: later, 2: Health(node="n1")}, {0: late, 1: Health(node="n2")}) == [
+        (
+            "node n2: the event loops of 2 of 2 processes were up to 120 ms late, in up to 2 of 2 s: times include "
+            "that; add --cores or --nodes, or do less in the steps"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("throttled", "advice"),
+    [
+        (0.0, "other programs use the cores of this machine; end them, or let the node join with fewer --cores"),
+        (
+            0.3,
+            (
+                "its control group had used up its CPU time; raise its quota (cpu.max), or let the node join with "
+                "fewer --cores"
+            ),
+        ),
+    ],
+)
+def test_a_node_whose_processes_had_no_core_is_named_with_what_to_do_there(throttled: float, advice: str) -> None:
+    health = Health(node="n2", waited=0.3, throttled=throttled)
+
+    assert on_nodes(*[{4: health, 5: health}] * 3) == [
+        (
+            "node n2: 2 of 2 processes were ready to run but had no core for up to 30 % of 3 s, and times include "
+            f"that: {advice}"
+        )
+    ]
+
+
+def test_a_node_that_was_short_of_files_is_named() -> None:
+    assert on_nodes({3: Health(node="n2", files=1000, files_limit=1024)}) == [
+        (
+            "node n2: process 3 had 1,000 of at most 1,024 files open: raise the limit there (ulimit -n 65536), or use "
+            "fewer users in a process"
+        )
+    ]
+
+
+def test_a_replacement_is_not_blamed_for_the_node_that_it_replaced() -> None:
+    lost = [{0: Health(node="n1", cpu=0.97)}] * 3
+    replaced = [{0: Health(node="n2", cpu=0.5)}] * 3
+
+    assert on_nodes(*lost, *replaced) == ["node n1: process 0 used 97 % of its core for 3 s: add --cores or --nodes"]
+
+
+def test_of_very_many_nodes_all_are_named_and_some_described() -> None:
+    health = {number: Health(node=f"n{number:02}", cpu=0.97) for number in range(10)}
+
+    reasons = on_nodes(*[health] * 3)
+
+    assert len(reasons) == 9
+    assert reasons[7].startswith("node n07: process 7 used 97 %")
+    assert reasons[8] == "2 more had such problems: node n08, node n09"
+
+
 def test_files_that_ran_out_are_told() -> None:
     watch = TrustWatch()
     watch.add(window(0, StepStats(workflow="Shop", step="browse", errors={"files": 3, "timeout": 1})))

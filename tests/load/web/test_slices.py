@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from mainstay.control.explain import ClusterFacts, NodeFact
 from mainstay.load.handler import stored
 from mainstay.load.stats.model import SliceReport, Summary
 from mainstay.load.web.slices import load_places
@@ -47,6 +49,23 @@ async def test_a_run_without_numbers_shows_its_nodes_and_what_it_waits_for(serve
     assert "assigned</span>" in text
     assert "Slice 1: node n2 has not confirmed it" in text
     assert "It needs 3 cores; 0 of 4 are free on 2 nodes; place 1 of 1." in late
+
+
+async def test_a_node_that_no_manager_hears_has_no_free_cores(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await Cluster(server.stores.first.store).open()
+    for name in ("n1", "n2"):
+        await cluster.node(name, 4, standing=True)
+    waiting = await cluster.submit(processes=5)
+    sessions = {name: (node.id,) for name, node in cluster.nodes.items()}
+    active = NodeFact(name="n1", state="active", heard_ms=1000, sessions=sessions["n1"])
+    away = NodeFact(name="n2", state="away", heard_ms=1000, sessions=sessions["n2"])
+
+    async def facts(*_: object) -> ClusterFacts:
+        return ClusterFacts(at_ms=2000, nodes=(active, away))
+
+    monkeypatch.setattr(type(server.site), "cluster_facts", facts)
+    text = await text_of(server, f"/loads/{waiting}")
+    assert "It needs 5 cores. The 1 node that it may use has 4 cores and cannot hold it." in text
 
 
 async def test_a_run_at_work_shows_the_requests_of_each_node_and_what_was_lost(server: Server) -> None:

@@ -17,10 +17,9 @@ from ...errors import StoreError
 from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
-from ...stores import Query, shown_url
+from ...stores import Query, all_rows, shown_url
 from ...words import counted
 from .. import BatchService, BatchStatus, OutputStatus, UnitCounts
-from ..queries import jobs_of
 from ..validation_result import findings_in
 
 #: failed units whose errors are read
@@ -295,7 +294,7 @@ async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> lis
     """Units that failed since the last start: earlier ones were resumed."""
     query = Query(parent=job_id, status=("failed", "timed_out"), created_from_ms=since_ms)
     failed: list[Job] = []
-    async for unit in jobs_of(control.store, query):
+    async for unit in all_rows(control.store, query):
         failed.append(unit)
         if len(failed) == _READ:
             break

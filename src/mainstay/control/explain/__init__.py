@@ -13,7 +13,7 @@ from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt, read_attempts
 from .cluster_facts import ClusterFacts, NodeEvent, NodeFact
-from .facts import Advice, Awaited, Facts, Obstacle, gather, is_alive
+from .facts import Advice, Awaited, Facts, Obstacle, as_heard, gather, is_alive
 from .story import Explanation, Section, explain
 
 #: how many of the newest events are read
@@ -57,6 +57,7 @@ __all__ = [
     "NodeFact",
     "Obstacle",
     "Section",
+    "as_heard",
     "explain",
     "explained",
     "gather",

@@ -81,10 +81,14 @@ def is_alive(session: Session, lease_ms: int) -> bool:
     return not session.dead and (session.standing or lease_ms - session.beat_ms <= session.lease_s * 1000)
 
 
+def as_heard(store: JobStore, cluster: ClusterFacts | None) -> JobStore:
+    """A store whose sessions of nodes are those that managers hear, as placement sees them."""
+    return store if cluster is None else MemberSessions(store, cluster.silence_s, away_s=cluster.away_s)
+
+
 async def gather(store: JobStore, job_id: str, job: Job | None, cluster: ClusterFacts | None = None) -> Facts:
     """Read the facts around a job. The cost does not grow with the store."""
-    if cluster is not None:
-        store = MemberSessions(store, cluster.silence_s, away_s=cluster.away_s)
+    store = as_heard(store, cluster)
     sessions = tuple(await store.sessions())
     facts = Facts(
         now_ms=store.clock.now_ms(),

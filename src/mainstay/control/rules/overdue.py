@@ -79,8 +79,11 @@ def has_stalled(job: Job) -> bool:
     return quiet_from + options.stall_timeout_s * 1000 <= job.started_ms + job.extra_ms + options.run_timeout_s * 1000
 
 
-def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None) -> Moves:
-    """A run that overran: a failure, followed by the policy; a stalled job may be kept for an operator."""
+def time_out(
+    job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None, how: str = ""
+) -> Moves:
+    """A run that overran: a failure, followed by the policy; a stalled job may be kept for an operator. `how`: the time
+    and the limit, of work that counts its time itself."""
     began_ms = job.started_ms or job.claimed_ms or job.changed_ms
     if stalled:
         for_s = _elapsed(max(began_ms, job.progress_ms or 0), now_ms)
@@ -91,7 +94,7 @@ def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide
     else:
         run_s = job.options.run_timeout_s
         limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
-        message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
+        message = how or f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
         error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
     if job.session is None:
         # its units advance it: there is no attempt to repeat, and a resume continues from the results of its units
@@ -112,7 +115,10 @@ def _limit(what: str, limit_s: float | None) -> str:
 def _missed_start(job: Job) -> Moves:
     """It had not begun by its queue deadline: settled, for an operator or the submitter to decide."""
     by = time_text(job.options.start_by_ms or 0)
-    message = f"no attempt had begun by {by} (queue deadline)"
+    if job.awaits_cores:
+        message = f"got no cores by {by} (queue deadline): {job.reason or 'it was not placed'}"
+    else:
+        message = f"no attempt had begun by {by} (queue deadline)"
     error = ErrorInfo(type="QueueDeadline", code="queue_deadline", message=message)
     return (Move(to="timed_out", reason=message, fields={"error": error}),)
 

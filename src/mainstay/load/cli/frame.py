@@ -248,6 +248,8 @@ def _generator(numbered: tuple[int, Health]) -> Text:
     if each.files_limit:
         scarce = each.files > 0.9 * each.files_limit
         line.append(f"  {each.files:,} files", style="red" if scarce else "dim")
+    if each.node:
+        line.append(f"  {each.node}", style="dim")
     return line
 
 

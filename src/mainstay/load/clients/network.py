@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from ...errors import CallFailed, InvalidInput
+from .send_lease import SendLease
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ class Network:
         tls: Tls | None = None,
         proxy: str | None = None,
         lookup: Lookup = system_lookup,
+        lease: SendLease | None = None,
     ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.tls = tls or Tls()
@@ -110,6 +112,7 @@ class Network:
             self.tls_context()  # refuse unusable files now, even if no call needs them
         self.proxy = proxy
         """http://[user:password@]host:port, for all calls"""
+        self.lease = lease or SendLease()
         self.sent = 0
         self.answered = 0
         self.aborted = 0

@@ -83,6 +83,8 @@ class TCPConnection(MessageConnection):
     ) -> TCPResponse:
         started = started or _now()
         network = self._network
+        if network.lease.is_over():
+            await network.lease.wait()
         if self._waiting is not None:
             raise InvalidInput("tcp", "this connection has a call under way; wait for it, or open another connection")
         if self._transport is None:

@@ -69,6 +69,8 @@ class _Endpoint:
     ) -> UDPResponse:
         opening = await self._open(started, limits) if self._sock is None else None
         network = self._network
+        if network.lease.is_over():
+            await network.lease.wait()
         if data is not None and answered:
             self._poll()
             if match is None:

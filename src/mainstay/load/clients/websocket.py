@@ -160,6 +160,8 @@ class WebsocketConnection(MessageConnection):
         started = started or _now()
         network = self._network
         opening = await self.open(started, limits) if self._transport is None else None
+        if network.lease.is_over():
+            await network.lease.wait()
         if data is not None and answered and self._waiting is None and self._transport is not None:
             self._transport.poll()
             if match is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 import traceback
@@ -14,6 +15,7 @@ import msgspec
 from ...errors import CallFailed, InvalidInput, MainstayError
 from ..blueprint import Blueprint, blueprint_of
 from ..clients.network import Network, Timeouts, Tls
+from ..clients.send_lease import SendLease
 from ..feeders import Feed, feed_of
 from ..plan import LoadOptions, RunPlan, WorkflowPlan
 from ..sources import found_in
@@ -46,6 +48,8 @@ from .workflow_users import ProcessShare, WorkflowUsers
 
 #: for messages that have arrived to be read
 _READ_S = 0.2
+#: how often the lease is looked at: timers do not run while the machine is suspended
+_CHECK_S = 1.0
 #: field of a window -> counter of a network
 _CALLS = {
     "sent_calls": "sent",
@@ -89,13 +93,11 @@ class Generator:
         self._tearing_down: asyncio.Timeout | None = None
         """the time limit of the running teardown"""
         self._feeds: dict[str, Feed | None] = {}
-        self._heard_s = 0.0
-        """when the last message came"""
+        self._lease = SendLease()
 
     async def handle(self, message: Any) -> None:
         """Handle a message. `StopRun`, `GiveUp` and `KeepAlive` may come at any time; the others come one after the
         other."""
-        self._heard_s = time.perf_counter()
         match message:
             case Begin():
                 self._send(await self._begin(message))
@@ -110,8 +112,8 @@ class Generator:
                 self._end_groups()
             case GiveUp():
                 self._give_up()
-            case KeepAlive():
-                pass
+            case KeepAlive(until_s):
+                self._lease.set(until_s)
             case CollectProvided(workflows):
                 self._send(self._provided(workflows))
             case TearDown(workflows):
@@ -149,7 +151,7 @@ class Generator:
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, self._blueprints, begin.processes)
-            self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}
+            self._networks = {name: _network(options, plan, self._lease) for name, plan in self._plan.workflows.items()}
             for name, blueprint in self._blueprints.items():
                 await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
             if options.preflight and begin.preflight:
@@ -204,17 +206,17 @@ class Generator:
 
     # the load ---------------------------------------------------------------------------------------
 
-    async def _end_alone(self, alone_s: float) -> None:
-        """End the load if the collector is silent for too long: it may be suspended, and then nobody stops the load."""
-        is_overdue = False
-        while alone_s:
-            left_s = self._heard_s + alone_s - time.perf_counter()
-            if left_s <= 0 and is_overdue:
-                self._give_up()
-                return
-            # a step may have blocked this process: what has arrived meanwhile is read first
-            is_overdue = left_s <= 0
-            await asyncio.sleep(_READ_S if is_overdue else left_s)
+    async def _end_alone(self) -> None:
+        """End the load when nothing may be sent any more: the collector was not able to stop it. It may be suspended,
+        or this process was, with it."""
+        while True:
+            if self._lease.is_over():
+                # a step may have blocked this process: what has arrived meanwhile is read first
+                await asyncio.sleep(_READ_S)
+                if self._lease.is_over():
+                    self._give_up()
+                    return
+            await asyncio.sleep(max(0.0, min(_CHECK_S, self._lease.left_s)))
 
     async def _go(self, go: Go) -> WorkflowsDone:
         loop = asyncio.get_running_loop()
@@ -223,6 +225,7 @@ class Generator:
             for name in go.workflows
         }
         self._end_groups()
+        self._lease.set(go.until_s)
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
@@ -234,7 +237,7 @@ class Generator:
         writing = asyncio.ensure_future(self._write_windows(clock, monitor))
         going = asyncio.gather(*(executor_of(group).run(start) for group in self._groups.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
-        watching = asyncio.ensure_future(self._end_alone(go.alone_s))
+        watching = asyncio.ensure_future(self._end_alone())
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -243,6 +246,7 @@ class Generator:
         finally:
             monitor.stop()
             watching.cancel()
+            self._lease.set(math.inf)
             for one in both:
                 one.cancel()
             await asyncio.wait(both)
@@ -416,10 +420,10 @@ def as_data(value: Any) -> Any:
         ) from None
 
 
-def _network(options: LoadOptions, plan: WorkflowPlan) -> Network:
+def _network(options: LoadOptions, plan: WorkflowPlan, lease: SendLease) -> Network:
     """The network that the users of a workflow share."""
     timeouts = Timeouts()
     if (limit := plan.timeout_s) is not None:
         timeouts = Timeouts(total=limit, read=limit, connect=min(limit, 10.0), write=min(limit, 10.0))
     tls = Tls(verify=options.verify, ca=options.ca, cert=options.cert, key=options.key)
-    return Network(timeouts=timeouts, tls=tls, proxy=options.proxy)
+    return Network(timeouts=timeouts, tls=tls, proxy=options.proxy, lease=lease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from typing import Any
 
@@ -72,14 +73,16 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """the time of the plan at the start: what is due before it was another process's"""
     done: dict[str, int] = {}
     """by workflow: iterations of this process's share that another process began before"""
-    alone_s: float = 0.0
-    """without a message for this long, the load ends; 0: it goes on"""
+    until_s: float = math.inf
+    """until when this process may send, by `boot_time`; `KeepAlive` moves it"""
     together: int = 1
     """windows that are sent at once; the last one has a bucket that is a multiple of it, in all processes"""
 
 
 class KeepAlive(msgspec.Struct, tag=True):
-    """The collector is alive: it would stop the load if it had to."""
+    """The collector would stop the load if it had to: it may go on until then, by `boot_time`."""
+
+    until_s: float
 
 
 class StopRun(msgspec.Struct, tag=True):

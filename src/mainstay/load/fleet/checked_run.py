@@ -31,7 +31,7 @@ _CLASS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def checked_run(data: object, refusal: Callable[[str, type[msgspec.Struct]], InvalidInput]) -> FleetOptions:
-    """The run as its job has it, without the end of its wait. `refusal` makes the error for a message of msgspec."""
+    """The run as its job has it. `refusal` makes the error for a message of msgspec."""
     try:
         schema = msgspec.convert(data, _Head).schema
         if schema > SCHEMA:
@@ -46,8 +46,6 @@ def checked_run(data: object, refusal: Callable[[str, type[msgspec.Struct]], Inv
     with _below("spec"):
         _check_spec(options.spec, options)
     with _below("demand"):
-        if options.demand.start_by_ms is not None:
-            raise InvalidInput("start_by_ms", "is set by the cluster; give the time to wait instead")
         demand = checked_cores(options.demand, options.spec.plan, cores_field="processes")
     _check_code(options)
     return msgspec.structs.replace(options, demand=demand)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from ...bus import Bus
@@ -13,9 +14,11 @@ from ..run_spec import RunOrder
 from .assignments import SliceAssignments
 from .messages import KillSlice
 from .record import FleetRecord, GoEnd, GoRecord
+from .record_size import make_room
 from .settings import FleetSettings
 from .slice_merger import SliceMerger
 from .spec import OnLoss
+from .together import TOGETHER
 
 
 class FleetContext:
@@ -54,6 +57,8 @@ class FleetContext:
         self.is_killed = False
         self.ending: StopRun | GiveUp | KillSlice | None = None
         """the last order that ends the load"""
+        self.together: Callable[[], int] = lambda: TOGETHER
+        """how many buckets slices put into one message"""
         self.failure: BaseException | None = None
         """why this leader cannot lead any more: a successor does"""
         self._save = save
@@ -100,12 +105,22 @@ class FleetContext:
         try:
             # one at a time, so that none overtakes a later one
             async with self._saving:
+                make_room(self.record)
                 await self._save(self.record)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self.fail(error)
             raise
+
+    async def leads(self) -> bool:
+        """Whether the store takes this leader for the last one."""
+        if self.failure is None:
+            with contextlib.suppress(Exception):
+                async with self._saving:
+                    await self._save(self.record)
+                return True
+        return False
 
     def fail(self, why: BaseException) -> None:
         """Lead no more, and leave the slices to a successor."""

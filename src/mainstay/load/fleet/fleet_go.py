@@ -14,6 +14,7 @@ from ..plan import RunPlan
 from ..stats.model import WINDOW_MS, SliceReport, Window
 from ..stats.sums import WindowSum
 from .messages import StartSlice
+from .peer_clock import PeerClock
 from .record import LostPart
 from .spec import OnLoss
 
@@ -62,22 +63,28 @@ class FleetGo:
         """How long iterations begin; infinite for a number of iterations without a limit."""
         return self._longest_s - self._drain_s
 
+    @property
+    def left_s(self) -> float:
+        """In how long all of it should be over, with its drain; infinite for a number of iterations without a limit."""
+        return max(0.0, self._longest_s - self.now_s)
+
     def next_window_s(self, after_s: float) -> float:
         """The time of the plan at which the first window begins that is this far ahead."""
         return math.ceil((self.now_s + after_s) * 1000 / WINDOW_MS) * WINDOW_MS / 1000
 
-    def order(self, *, offset_s: float, begin_s: float = 0.0, done: Mapping[str, int] | None = None) -> StartSlice:
-        """The order to a slice whose clock is this far ahead of that of the leader."""
+    def order(self, clock: PeerClock, *, begin_s: float = 0.0, done: Mapping[str, int] | None = None) -> StartSlice:
+        """The order to a slice with this clock."""
         return StartSlice(
             go=self.number,
             workflows=self.workflows,
             shared=self._shared,
-            at_s=self.at_s + begin_s + offset_s,
+            at_s=self.at_s + begin_s + clock.offset_s,
             wall=self.wall_s + begin_s,
             longest_s=self._longest_s - begin_s,
             drain_s=self._drain_s,
             begin_s=begin_s,
             done=dict(done or {}),
+            doubt_s=clock.doubt_s,
         )
 
 
@@ -149,7 +156,7 @@ def _merged(reports: Sequence[SliceReport]) -> SliceReport:
         failed=sum(one.failed for one in reports),
         begin_s=reports[0].begin_s,
         end_s=last.end_s,
-        clock_doubt_s=last.clock_doubt_s,
+        clock_doubt_s=max((one.clock_doubt_s for one in reports if one.clock_doubt_s is not None), default=None),
         start_late_s=max(one.start_late_s for one in reports),
         windows=sum(one.windows for one in reports),
         late_windows=sum(one.late_windows for one in reports),

@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, BusError, InvalidInput, MainstayError, SchemaTooNew, StaleClaim
+from ...clock import duration_text
+from ...errors import (
+    BadArguments,
+    BusError,
+    InvalidInput,
+    MainstayError,
+    PayloadTooLarge,
+    SchemaTooNew,
+    StaleClaim,
+)
 from ...model import Job
 from ...stores import Query
 from ...worker import (
@@ -52,8 +61,8 @@ T = TypeVar("T")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
-#: before the end of its time, a run asks for more
-_ASKS_S = 10.0
+#: before the end of its time, a run asks for more; it looks so often
+_ASKS_S, _LOOK_S = 10.0, 1.0
 #: before a job is given back because the store or the bus does not answer: the next claim may meet the same
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
@@ -72,6 +81,8 @@ class FleetWork:
     decide = None
     #: it runs no user code, and the loss of managers says nothing about a run
     supervises = True
+    #: from the start of the first load, whichever managers lead the run
+    keeps_time = True
 
     def __init__(self, host: LeadHost) -> None:
         self._host = host
@@ -157,20 +168,23 @@ class _Lead:
             assert saved is not None
             self._saved = saved
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        [is_ours] = await self._through_stop(self._control.claims.start([job]), may_have_load=may_have_load)
-        if not is_ours:
-            raise LetGo("its claim was lost")
+        if may_have_load:
+            await self._through_stop(self._start(), may_have_load=True)
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
             saved = SavedRun(
                 summary=msgspec.Raw(b"\xc0") if saved is None else saved.summary,
                 fleet=FleetRecord(round=newest),
                 failures=job.failures,
-                began_ms=self._control.store.clock.now_ms() if saved is None else saved.began_ms,
                 restarts=0 if saved is None else saved.restarts,
             )
         self._saved = saved
         return self._ended(await self._led(slices))
+
+    async def _start(self) -> None:
+        """Store that there is load, or is about to be: the store counts its run timeout from here on, too."""
+        if not (await self._control.claims.start([self._here.job]))[0]:
+            raise LetGo("its claim was lost")
 
     async def _through_stop(self, work: Coroutine[Any, Any, T], *, may_have_load: bool) -> T:
         """The result of something short. If the job is stopped meanwhile and may have load, it is led nevertheless:
@@ -191,7 +205,7 @@ class _Lead:
 
     async def _led(self, slices: list[StoredSlice]) -> Summary:
         job = self._here.job
-        async with StoredAssignments(self._control, slices, actor=job.session or "") as assignments:
+        async with StoredAssignments(self._control, slices, actor=job.session or "", rng=self._host.rng) as assignments:
             stream = self._work.record(self._host.folder() / f"{job.id}-{job.token}.ndjson.zst")
             cores = [each.call.cores for each in slices]
 
@@ -236,6 +250,7 @@ class _Lead:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
+            self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:
@@ -251,22 +266,24 @@ class _Lead:
         adopted_s, least = now_s() + self._work.settings.lost_s + SAVE_S, 0 if earlier is None else earlier.requests
         if self._stop_first:
             run.stop(f"cancelled: {here.stopping}")
+        if earlier is not None:
+            # the progress of the leader before earns time, too
+            here.progress(earlier.elapsed_s, run.header.duration_s, f"{earlier.requests} requests")
         task = asyncio.ensure_future(run.run())
+        timing = asyncio.ensure_future(self._watch_time(run))
         # a successor must know of a stop: it would take it for a loss
-        news: set[asyncio.Future[Any]] = {task, asyncio.ensure_future(run.stopped.wait())}
+        news: set[asyncio.Future[Any]] = {task, timing, asyncio.ensure_future(run.stopped.wait())}
         try:
-            while not task.done():
+            while not task.done() and not timing.done():
                 _, news = await asyncio.wait(news, timeout=SAVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if not task.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     if so_far.requests >= least or now_s() >= adopted_s:
                         await self._save(stored(so_far, points))
-                if not task.done() and await self._left_s() <= 0:
-                    run.stop(_OVERRAN)
-                    await self._within_grace(run, task)
-                    await self._save_end(await task)
-                    raise OutOfTime
+            if timing.done():
+                timing.result()
+                await self._within_grace(run, task)
         except asyncio.CancelledError:
             if here.stopping not in _ENDS:
                 await self._leave(task)
@@ -277,6 +294,7 @@ class _Lead:
             await self._leave(task)
             raise
         finally:
+            timing.cancel()
             # if this was cancelled again, calls under way are not waited for
             if not task.cancelling():
                 task.cancel()
@@ -284,6 +302,12 @@ class _Lead:
                 one.cancel()
             await asyncio.wait({task} | news)
         return await task
+
+    async def _watch_time(self, run: LoadRun) -> None:
+        """Stop the load when its time is over. Nothing that the leader waits for delays it."""
+        while (left_s := await self._left_s()) > 0:  # noqa: ASYNC110 - it waits for time, which may become more
+            await asyncio.sleep(min(left_s, _LOOK_S))
+        run.stop(_OVERRAN)
 
     async def _within_grace(self, run: LoadRun, task: asyncio.Task[Summary]) -> None:
         """Wait for the end of a run that was stopped. If its load or its teardowns take too long, it is given up, and
@@ -303,23 +327,31 @@ class _Lead:
         await asyncio.wait([task])
 
     async def _left_s(self) -> float:
-        """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
-        that makes progress earns it."""
+        """How much of its time is left, counted from the start of its first load. More is asked for shortly before the
+        end: a run that makes progress earns it, and one that leaders before this one have earned is not forgotten."""
         limit_s = self._here.job.options.run_timeout_s
-        if limit_s is None:
+        if limit_s is None or not self._saved.began_ms:
             return math.inf
-        passed_s = (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
-        left_s = limit_s + self._saved.extra_s - passed_s
+        left_s = limit_s + self._saved.extra_s - self._passed_s
         if left_s > _ASKS_S:
             return left_s
         try:
-            granted_s = (await self._here.extend()).granted_s
+            async with asyncio.timeout(max(left_s, _LOOK_S)):
+                extension = await self._here.extend()
         except StaleClaim as error:
             raise LetGo(str(error)) from None
-        if granted_s:
-            log.info("job=%s has earned %g s more", self._here.id, granted_s)
-            self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
-        return left_s + granted_s
+        except TimeoutError:
+            # the store is away; the load is not
+            return limit_s + self._saved.extra_s - self._passed_s
+        if extension.granted:
+            log.info("job=%s has earned %g s more", self._here.id, extension.granted_s)
+        self._saved = replace(self._saved, extra_s=extension.total_s)
+        return limit_s + self._saved.extra_s - self._passed_s
+
+    @property
+    def _passed_s(self) -> float:
+        """How much of its time has passed."""
+        return (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
 
     async def _leave(self, task: asyncio.Task[Summary]) -> None:
         """Another manager leads on, or is about to: nothing is stopped."""
@@ -337,9 +369,14 @@ class _Lead:
         if self._here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == _OVERRAN:
-            raise OutOfTime
+            raise self._out_of_time(summary)
         raise_unless_passed(summary, self._here.job.name)
         return summary
+
+    def _out_of_time(self, summary: Summary) -> OutOfTime:
+        limit = f"run timeout {duration_text(self._here.job.options.run_timeout_s or 0.0)}"
+        more = f", and {duration_text(self._saved.extra_s)} that its progress had earned" if self._saved.extra_s else ""
+        return OutOfTime(f"still running {duration_text(summary.elapsed_s)} after its load began ({limit}{more})")
 
     # cores ------------------------------------------------------------------------------------------
 
@@ -356,6 +393,8 @@ class _Lead:
         self._saved = replace(
             self._saved,
             restarts=self._saved.restarts + 1,
+            began_ms=0,
+            extra_s=0.0,
             fleet=FleetRecord(round=0),
             ended_round=self._saved.fleet.round,
         )
@@ -378,11 +417,17 @@ class _Lead:
 
     async def _save_record(self, record: FleetRecord) -> None:
         """Returns when it is stored: what follows must not happen without it."""
-        self._saved = replace(self._saved, fleet=record)
+        is_first = bool(record.gos) and not self._saved.began_ms
+        began_ms = round(record.gos[0].wall * 1000) if is_first else self._saved.began_ms
+        self._saved = replace(self._saved, fleet=record, began_ms=began_ms)
         try:
             await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
+        if is_first:
+            await self._start()
 
     async def _save(self, summary: bytes) -> None:
         self._saved = replace(self._saved, summary=msgspec.Raw(summary))
@@ -396,7 +441,15 @@ class _Lead:
         await self._release()
 
     async def _write(self) -> bool:
-        return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+        try:
+            return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+        except PayloadTooLarge as error:
+            raise self._too_large(error) from error
+
+    def _too_large(self, error: PayloadTooLarge) -> LoadFailed:
+        """The run has begun, so it must not read as one that could not be started."""
+        why = "what its next leader would have to know cannot be stored"
+        return LoadFailed(f"load test {self._here.job.name} was ended: {why} ({error})")
 
 
 __all__ = ["FleetWork", "fleet_options_of"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...errors import InvalidTransition, MainstayError, StoreError
+from ...errors import InvalidTransition, MainstayError, ReconnectFailed, StoreError
 from ...lifecycle import table_of
 from ..generator_process import LineHandler
 from ..outputs import Output, RunOutputs
@@ -19,8 +19,8 @@ _BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
 _OVER_S = 0.2
 #: without a window for this long, the summary that is saved with the job is told instead
 _SILENCE_S = 4.0
-#: pause before another try if the cluster does not answer
-_AGAIN_S = 1.0
+#: pause before another try if the cluster does not answer, and how long it is tried
+_AGAIN_S, _TRIES_S = 1.0, 60.0
 
 
 class FollowedRun(NamedTuple):
@@ -42,7 +42,7 @@ class FollowedRun(NamedTuple):
 
 
 class RunFollower:
-    """Follows one run: `await follower.follow(...)`.
+    """Follows one run: `await follower.follow(...)`, which raises `ReconnectFailed` after a minute without any answer.
 
     `displays` get the header and the windows that arrive, as those of a run on this machine do. They never get the end:
     the caller has it. A cluster that does not answer for a while is waited for.
@@ -74,6 +74,10 @@ class RunFollower:
         self._told = 0.0
         """the time of the plan of the last saved summary that was told"""
         self._look = asyncio.Event()
+        self._cancelling = False
+        """a cancel was asked for, and no manager has answered it"""
+        self._answered_s = 0.0
+        """when the job was read last"""
         self._away = False
         self.job: LedJob | None = None
         """as it was read last"""
@@ -94,6 +98,7 @@ class RunFollower:
         return FollowedRun(job, await self._source.summary())
 
     async def _until_settled(self) -> LedJob:
+        self._answered_s = self._now_s()
         async with self._source.changes() as wake:
             while True:
                 try:
@@ -104,8 +109,14 @@ class RunFollower:
                     if not self._away:
                         self._note(f"the cluster does not answer ({error}); the run goes on, and so does this command")
                     self._away = True
+                    silent_s = self._now_s() - max(self._answered_s, self._heard_s)
+                    if silent_s >= _TRIES_S:
+                        raise ReconnectFailed(
+                            self._source.id, silent_s, why=error, cancelling=self._cancelling
+                        ) from error
                     await asyncio.sleep(_AGAIN_S)
                     continue
+                self._answered_s = self._now_s()
                 if self._away:
                     self._note("the cluster answers again")
                 self._away = False
@@ -188,6 +199,7 @@ class RunFollower:
 
     async def _cancel_after(self, stop: asyncio.Event) -> None:
         await stop.wait()
+        self._cancelling = True
         while True:
             try:
                 self.job = await self._source.cancel(by=self._by)
@@ -197,8 +209,10 @@ class RunFollower:
             except InvalidTransition:
                 pass  # it has just ended
             except MainstayError as error:
+                self._cancelling = False
                 self._note(f"the run is not cancelled, and goes on: {error}")
                 return
+            self._cancelling = False
             self._look.set()
             return
 

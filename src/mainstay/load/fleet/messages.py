@@ -15,9 +15,12 @@ from ..engine.messages import CollectProvided, GiveUp, SetUp, StopRun, TearDown,
 from ..generator_process import Limits
 from ..run_spec import RunOrder
 from ..stats.model import Window
+from .together import TOGETHER
 
 #: bytes of an answer; a longer one goes in parts. The bus takes 1 MiB
 PART_BYTES = 512 * 1024
+#: parts of an answer: the sum of all windows of a go is the longest, and a step takes up to 10 KB
+MOST_PARTS = 128
 
 
 class PrepareSlice(msgspec.Struct, tag=True, kw_only=True):
@@ -48,6 +51,8 @@ class StartSlice(msgspec.Struct, tag=True, kw_only=True):
     """the time of the plan at the instant: later than 0 for a slice that continues what a lost one began"""
     done: dict[str, int] = {}
     """by workflow: iterations that lost assignments of this slice began in this go"""
+    doubt_s: float = 0.0
+    """how far off the leader may have been about the clock of the slice"""
 
 
 class AdoptGo(msgspec.Struct, tag=True):
@@ -81,8 +86,10 @@ class PingSlice(msgspec.Struct, tag=True, kw_only=True):
     go: int = 0
     upto: int = 0
     """all windows with lower numbers have arrived"""
-    wanted: list[int] = []
-    """windows that have not arrived, and should have"""
+    gaps: list[tuple[int, int]] = []
+    """windows that have not arrived, and should have: from this number up to that one"""
+    together: int = TOGETHER
+    """how many buckets to put into one message, for the next seconds"""
 
 
 SliceOrder = (
@@ -134,6 +141,8 @@ class SliceWindow(msgspec.Struct, kw_only=True):
     go: int
     number: int
     """from 0, without gaps"""
+    count: int = 1
+    """it is the sum of as many windows, from this number on"""
     window: Window
 
 
@@ -149,13 +158,15 @@ class SliceBeat(msgspec.Struct, tag=True, kw_only=True):
     windows: int
     """how many it has sent of this go"""
     repaired: list[SliceWindow] = []
-    """those that were wanted"""
+    """for each gap the sum of its windows, as far as the answer has room for them"""
 
 
 class SliceEnd(msgspec.Struct, tag=True, kw_only=True):
     """The end of a go in a slice: the record."""
 
     go: int
+    token: int = 0
+    """of the assignment"""
     reports: list[WorkflowsDone]
     loss: str
     """of a process; empty: there was none"""
@@ -184,6 +195,8 @@ class GoAdopted(msgspec.Struct, tag=True, kw_only=True):
     windows: int = 0
     """those with lower numbers are in `total`; the others are sent"""
     total: Window | None = None
+    doubt_s: float = 0.0
+    """how far off the leader may have been that ordered the go"""
 
 
 class AnswerPart(msgspec.Struct, tag=True, kw_only=True):
@@ -226,6 +239,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 decode_command = msgspec.msgpack.Decoder(SliceCommand).decode
 decode_answer = msgspec.msgpack.Decoder(SliceAnswer).decode
+decode_end = msgspec.msgpack.Decoder(SliceEnd).decode
 decode_windows = msgspec.msgpack.Decoder(list[SliceWindow]).decode
 decode_lines = msgspec.msgpack.Decoder(SliceLines).decode
 

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..engine.messages import CollectProvided, SetUp, TearDown, Values
 from ..generator_process import GeneratorLost
+from .context_limit import beyond_layer, context_bytes, within_context
 from .fleet_context import FleetContext
 from .led_slice import LedSlice
 from .messages import SliceOrder
@@ -28,14 +31,30 @@ class OnceOrders:
         self._set_ups += 1
         key = f"set_up/{self._set_ups}"
         self._set_up_by.update(dict.fromkeys(workflows, key))
-        return await self._once(key, SetUp(list(workflows), shared), f"it set up {', '.join(workflows)}", calls)
+        refused = beyond_layer(shared)
+        wanted = [name for name in workflows if name not in refused]
+        if not wanted:
+            return Values(failed=refused)
+        order = SetUp(wanted, {name: own for name, own in shared.items() if name not in refused})
+        answer = await self._once(key, order, f"it set up {', '.join(wanted)}", calls)
+        return replace(answer, failed={**answer.failed, **refused})
 
     async def collect(self, workflows: Sequence[str], *, calls: int) -> Values:
         self._collects += 1
+        self._forget_set_ups()
         if not workflows:
             return Values()
         doing = f"it collected what {', '.join(workflows)} provides"
         return await self._once(f"collect/{self._collects}", CollectProvided(list(workflows)), doing, calls)
+
+    def _forget_set_ups(self) -> None:
+        """What the setups of a load have returned is not needed any more when it is over."""
+        record = self._fleet.record
+        over = {end.go for end in record.ends}
+        for name in [name for go in record.gos if go.go in over for name in go.workflows]:
+            key = self._set_up_by.get(name, "")
+            if (known := record.answers.get(key)) is not None:
+                record.answers[key] = replace(known, values={})
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
         """Each workflow is torn down by the process that set it up. If that is lost, nobody can."""
@@ -46,7 +65,7 @@ class OnceOrders:
             by_slice.setdefault(asked.get(self._set_up_by.get(name, ""), (0, 0)), []).append(name)
         values = Values()
         for (number, token), names in by_slice.items():
-            doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}"
+            doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}/{token}"
             if (known := fleet.record.answers.get(key)) is not None:
                 # a leader before this one had it done; its slice may be lost since
                 values.failed.update(known.failed)
@@ -85,9 +104,11 @@ class OnceOrders:
         if record.asked.get(key) != executor:
             record.asked[key] = executor
             await self._fleet.save()
-        answer = await link.ask(order, key=key, doing=doing, calls=calls)
-        if not isinstance(answer, Values):
-            raise link.not_done(f"it answered with {type(answer).__name__}, while {doing}")
+        fleet = self._fleet
+        # a slice ends what takes too long
+        limit_s = calls * fleet.limits.once_s + fleet.limits.overtime_s + fleet.settings.lost_s
+        answer = await link.ask(order, Values, key=key, doing=doing, calls=calls, limit_s=limit_s)
+        answer = within_context(answer, kept=sum(context_bytes(known) for known in record.answers.values()))
         record.answers[key] = answer
         if not self._fleet.is_stopping:
             await self._fleet.save()
@@ -97,8 +118,14 @@ class OnceOrders:
         """The slice that was asked before, if it is there; or the first one that has run the last load."""
         fleet = self._fleet
         number, token = fleet.record.asked.get(key, (-1, 0))
-        if number >= 0 and (asked := self._slices[number].live) is not None and asked.member.token == token:
-            return asked
+        if number >= 0:
+            own = self._slices[number]
+            # a successor does not know at once where its slices are
+            await fleet.until(
+                lambda: fleet.is_ending() or own.error or own.link is not None, within_s=fleet.settings.lost_s
+            )
+            if own.live is not None and own.live.member.token == token:
+                return own.live
         await fleet.until(
             lambda: fleet.is_ending() or any(one.ready or one.error for one in self._slices),
             within_s=fleet.settings.ready_s,

@@ -33,7 +33,7 @@ class LostPart(msgspec.Struct, frozen=True, kw_only=True):
     go: int
     report: SliceReport
     total: Window | None
-    """the sum of its windows; None: none had arrived"""
+    """the sum of its windows, without those of steps once the go is over; None: none had arrived"""
     begun: dict[str, int] = {}
     """started iterations by workflow"""
 
@@ -43,9 +43,11 @@ class GoEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     go: int
     reports: list[WorkflowsDone]
+    """of all processes, as one"""
     total: Window | None
     """the sum of all windows, those of lost assignments too"""
     slices: list[SliceReport]
+    """of this go and of those before it: the newest end has them"""
 
 
 class FleetRecord(msgspec.Struct, kw_only=True):
@@ -61,14 +63,16 @@ class FleetRecord(msgspec.Struct, kw_only=True):
     assignment is lost while there is no leader, this is all that is known of it"""
     ends: list[GoEnd] = []
     asked: dict[str, tuple[int, int]] = {}
-    """by order (`set_up/1`, `collect/1`, `tear_down/0`): the slice and the token that it was sent to. Stored before it
-    is sent: a successor asks the same one, which executes it once"""
+    """by order (`set_up/1`, `collect/1`, `tear_down/0/1`): the slice and the token that it was sent to. Stored before
+    it is sent: a successor asks the same one, which executes it once"""
     answers: dict[str, Values] = {}
     """by order: what was executed, and what it returned"""
     ending: str = ""
     """why a leader has stopped the load: something was lost that ends the run"""
     notes: list[str] = []
     """what a reader of the result must know, besides losses"""
+    reduced: int = 0
+    """how much less exact the sums of ended loads are, because the record was too large; 0: they are as they were"""
 
 
 __all__ = ["FleetRecord", "GoEnd", "GoRecord", "LostPart"]

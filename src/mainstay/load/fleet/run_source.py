@@ -46,6 +46,8 @@ class JobChanges(Protocol):
 class RunSource(Protocol):
     """One run on nodes. A cluster that does not answer raises a `StoreError`."""
 
+    id: str
+    """of the job"""
     is_live: bool
     """whether windows arrive while it runs; without them, the summary that is saved with the job is shown"""
 
@@ -72,28 +74,28 @@ class BusRunSource:
     def __init__(self, control: Control, job_id: str) -> None:
         self._control = control
         self._connection = manager_connection(control.store)
-        self._job_id = job_id
+        self.id = job_id
         self._job: Any = None
         self.is_live = self._connection is not None
 
     async def job(self) -> LedJob:
-        self._job = await self._control.jobs.get(self._job_id)
+        self._job = await self._control.jobs.get(self.id)
         return self._job  # type: ignore[no-any-return]
 
     async def summary(self) -> Summary | None:
-        return summary_of(self._job or await self._control.jobs.get(self._job_id), Sealer(None))
+        return summary_of(self._job or await self._control.jobs.get(self.id), Sealer(None))
 
     async def cancel(self, *, by: str, reason: str = INTERRUPTED) -> LedJob:
-        self._job = await self._control.operations.cancel(self._job_id, actor=by, reason=reason)
+        self._job = await self._control.operations.cancel(self.id, actor=by, reason=reason)
         return self._job  # type: ignore[no-any-return]
 
     def changes(self) -> Wake:
-        return self._control.store.wake([f"job:{self._job_id}"])
+        return self._control.store.wake([f"job:{self.id}"])
 
     def live(self) -> LiveWatch:
         if self._connection is None:
             raise InvalidInput("store", "no windows arrive without the bus of a cluster")
-        return LiveWatch(self._connection.bus, self._job_id)
+        return LiveWatch(self._connection.bus, self.id)
 
 
 class HttpRunSource:
@@ -103,6 +105,7 @@ class HttpRunSource:
 
     def __init__(self, client: Any, job_id: str) -> None:
         self._client = client
+        self.id = job_id
         self._handle = client.handle(job_id)
 
     async def job(self) -> LedJob:

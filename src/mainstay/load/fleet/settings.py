@@ -50,3 +50,13 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """a clock that is less certain than this is reported"""
     skew_s: float = 0.1
     """starts that are further apart than this are reported"""
+
+    @property
+    def alone_s(self) -> float:
+        """Without contact to the leader, after which the generators of a slice send nothing: the slice would have
+        stopped them before, and the leader replaces it later.
+
+        >>> FleetSettings().alone_s
+        22.0
+        """
+        return self.isolation_s + 0.4 * (self.lost_s - self.isolation_s)

@@ -41,9 +41,6 @@ log = logging.getLogger("mainstay.load")
 #: after a request to stop: when generators are killed, and when a service that does not end is left
 _KILL_S, _LEAVE_S = 1.0, 1.5
 _LONGEST_REASON = 1000
-#: generators end their load when their engine is suspended: before the leader counts the slice as lost, which it does
-#: after `FleetSettings.lost_s`, and after an engine that goes on would have stopped them
-_ALONE_S = 22.0
 
 
 class SliceLost(MainstayError):
@@ -134,7 +131,7 @@ class SliceHandler:
             yield None
             return
         if self._bundles is None:
-            self._bundles = _machine_bundles(bus, caller, self._worker(), self._client.clock)
+            self._bundles = _machine_bundles(bus, caller, self._worker(), self._client.clock, self._rng)
         async with bundle_in_use(self._bundles, call.code, within_s=self.settings.ready_s, rng=self._rng) as folder:
             yield folder
 
@@ -168,9 +165,10 @@ class SliceRun:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
     ) -> LoadRunner:
         """Make the generators, which do not outlive `serve`."""
-        runner = self._make(processes, on_window, on_line=on_line, limits=limits, first=first, of=of)
+        runner = self._make(processes, on_window, on_line=on_line, limits=limits, first=first, of=of, until=until)
         self._runners.append(runner)
         return runner
 
@@ -280,10 +278,10 @@ def _connection(store: JobStore) -> tuple[Bus, RemoteCaller]:
 
 
 def _machine_bundles(
-    bus: Bus, caller: RemoteCaller, worker: WorkerOptions | None, clock: Clock | None
+    bus: Bus, caller: RemoteCaller, worker: WorkerOptions | None, clock: Clock | None, rng: random.Random
 ) -> MachineBundles:
     options = worker or WorkerOptions(target="", name=caller.name)
-    client = BundleClient(bus, **msgspec.structs.asdict(caller))
+    client = BundleClient(bus, **msgspec.structs.asdict(caller), rng=rng)
     folder = Path(options.cache) if options.cache else state_folder("bundles")
     return MachineBundles(folder, client, most_bytes=options.cache_bytes, oldest_s=options.cache_age_s, clock=clock)
 
@@ -301,6 +299,7 @@ def generators_of(folder: Path | None) -> MakeSliceRunner:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
     ) -> LoadRunner:
         return _NodeGenerators(
             processes,
@@ -311,7 +310,7 @@ def generators_of(folder: Path | None) -> MakeSliceRunner:
             of=of,
             environment=environment,
             folder="" if folder is None else str(folder),
-            alone_s=_ALONE_S,
+            until=until,
         )
 
     return make

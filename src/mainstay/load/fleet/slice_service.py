@@ -87,10 +87,12 @@ class SliceService:
         self._steady = steady or steady_clock()
         self._work = SliceWork(
             token,
+            node,
             make,
             self._add_windows,
             self._send_line,
             steady=self._steady,
+            until=self._load_until,
             on_start=on_start,
             on_end=on_end,
         )
@@ -123,9 +125,11 @@ class SliceService:
                     ended.result()  # one that broke is a bug
                 return self._ended.result()
             finally:
-                for task in (*tasks, *self._handlers, *self._answers.values(), *self._once.values()):
+                tasks += [*self._handlers, *self._answers.values(), *self._once.values()]
+                for task in tasks:
                     task.cancel()
                 await self._work.close()
+                await asyncio.wait(tasks)
 
     def _end(self, lost: str = "") -> None:
         if not self._ended.done():
@@ -240,6 +244,10 @@ class SliceService:
                 self._isolated_s = now_s
                 log.warning("job=%s slice=%d: %s", self._job, self._number, why)
                 self._work.refuse(why)
+
+    def _load_until(self) -> float:
+        """To when the load may go on, if this process is suspended and cannot stop it."""
+        return (self._contact_s or 0.0) + self._settings.alone_s
 
     def _pause_s(self) -> float:
         """How long nothing can be due: contact is only lost when it has been missing for long."""

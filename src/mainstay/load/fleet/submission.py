@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from ...bundles import BundleClient, publish_bundle
 from ...control import Control, InsertResult, JobRequest, Plan
-from ...errors import InvalidInput, StoreUnavailable
+from ...errors import DurabilityUnknown, InvalidInput, StoreError, StoreUnavailable
 from ...model import LEAD_QUEUE
-from ...stores import Durability, JobStore
+from ...stores import Durability, JobStore, Query
 from ...stores.remote import manager_connection
-from ..placement import CoreDemand, core_nodes, demand_problem
+from ..kind import KIND
+from ..placement import core_nodes, demand_problem
 from ..planned_run import PlannedRun
 from .demand import FleetDemand
-from .spec import FleetOptions
 from .submission_steps import (
     AskBundleLimits,
     AskCoreProblem,
@@ -36,37 +36,29 @@ _TRIES = 4
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class FleetPayload(NamedTuple):
-    """A run on nodes as its job has it."""
-
-    options: FleetOptions
-    content: bytes
-    """what an idempotency key stands for: the same for each submit of the same run"""
-
-    def request(self, name: str, plan: Plan) -> JobRequest:
-        """The request for control, with these options of the job."""
-        if (start_by_ms := self.options.demand.start_by_ms) is not None:
-            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
-        return JobRequest(
-            name,
-            msgspec.Raw(msgspec.msgpack.encode(self.options)),
-            msgspec.structs.replace(plan, queue=LEAD_QUEUE),
-            content=self.content,
-        )
-
-
-def fleet_payload(request: FleetRequest, *, now_ms: int) -> FleetPayload:
-    """The payload of the job, whose wait for cores begins now, by the clock of the store. Pure."""
-    options = request.options
+def run_job(request: FleetRequest, name: str, plan: Plan) -> JobRequest:
+    """The request for control, with these options of the job. The wait for cores begins when the job is due."""
+    plan = msgspec.structs.replace(plan, queue=LEAD_QUEUE)
     if request.wait_s is not None:
-        demand = msgspec.structs.replace(options.demand, start_by_ms=now_ms + round(request.wait_s * 1000))
-        options = msgspec.structs.replace(options, demand=demand)
-    return FleetPayload(options, request.content)
+        plan = msgspec.structs.replace(plan, start_within_ms=round(request.wait_s * 1000))
+    payload = msgspec.Raw(msgspec.msgpack.encode(request.options))
+    return JobRequest(name, payload, plan, content=request.content)
 
 
-async def core_problem(store: JobStore, cores: CoreDemand) -> str:
-    """Why the nodes of a store could never give these cores; empty: they could, if they were free."""
-    return demand_problem(cores, core_nodes(await store.sessions(), lease_ms=store.clock.lease_ms()))
+async def core_problem(store: JobStore, ask: AskCoreProblem) -> str:
+    """Why the nodes of a store could never give these cores; empty: they could, if they were free, or the run was
+    submitted before."""
+    problem = demand_problem(ask.cores, core_nodes(await store.sessions(), lease_ms=store.clock.lease_ms()))
+    return "" if problem and await is_submitted(store, ask.name, ask.key) else problem
+
+
+async def is_submitted(store: JobStore, name: str, key: str | None) -> bool:
+    """Whether there is a run with this key. Nodes and bundles may have gone since; whoever repeats the request because
+    its answer was lost gets the run nevertheless."""
+    if key is None:
+        return False
+    query = Query(kind=KIND.name, queue=LEAD_QUEUE, name=name, key=key, value_bytes=0)
+    return bool((await store.find(query, limit=1)).jobs)
 
 
 class FleetSubmitter:
@@ -100,26 +92,27 @@ class FleetSubmitter:
         )
 
     async def prepare(
-        self, planned: PlannedRun, demand: FleetDemand, *, durability: Durability | None = None
-    ) -> FleetPayload:
+        self, planned: PlannedRun, demand: FleetDemand, *, key: str | None = None, durability: Durability | None = None
+    ) -> FleetRequest:
         """Check everything, wait for nodes that are still starting, and publish the code."""
         store = self._control.store
         if durability is not None:
             store.durability_of(durability)
-        steps = submission(planned, demand, now_s=lambda: store.clock.now_ms() / 1000, on_note=self._note)
+        steps = submission(planned, demand, key=key, now_s=lambda: store.clock.now_ms() / 1000, on_note=self._note)
         try:
             step = next(steps)
             while True:
                 step = steps.send(await self._carried_out(step))
         except StopIteration as done:
-            return fleet_payload(done.value, now_ms=store.clock.now_ms())
+            request: FleetRequest = done.value
+            return request
 
     async def _carried_out(self, step: SubmissionStep) -> Any:
         match step:
             case AskBundleLimits():
                 return await self._bundles.limits()
-            case AskCoreProblem(cores):
-                return await core_problem(self._control.store, cores)
+            case AskCoreProblem():
+                return await core_problem(self._control.store, step)
             case BlockingCall(call):
                 return await asyncio.to_thread(call)
             case PublishCode(bundle, limits):
@@ -128,15 +121,28 @@ class FleetSubmitter:
                 return await self._sleep(pause_s)
 
     async def insert(self, request: JobRequest) -> InsertResult:
-        """Insert the job. It has a key, so it is sent again if no answer came."""
-        for turn in range(1, _TRIES + 1):
+        """Insert the job. It has a key, so it is sent again if no answer came. Raises `DurabilityUnknown` if none came
+        at all."""
+        job, durability = self._control.jobs.prepare(request)
+        turn = 1
+        while True:
             try:
-                return await self._control.jobs.submit_request(request)
-            except StoreUnavailable:
+                [inserted] = await self._control.jobs.insert([job], durability)
+            except StoreUnavailable as error:
                 if turn == _TRIES:
-                    raise
+                    raise DurabilityUnknown(job.job.id, await self._reached(job.job.id), error) from error
+            else:
+                return inserted
             await self._sleep(2.0 ** (turn - 1) * self._rng.uniform(0.5, 1.0))
-        raise AssertionError("the loop returns or raises")
+            turn += 1
+
+    async def _reached(self, job_id: str) -> Durability | Literal[""]:
+        """The level that an unconfirmed insert is known to have reached."""
+        try:
+            [row] = await self._control.store.get([job_id])
+        except StoreError:
+            return ""
+        return "" if row is None else "local"
 
 
-__all__ = ["FleetPayload", "FleetSubmitter", "core_problem", "fleet_payload"]
+__all__ = ["FleetSubmitter", "core_problem", "is_submitted", "run_job"]

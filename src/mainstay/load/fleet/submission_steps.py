@@ -36,6 +36,10 @@ class AskCoreProblem(NamedTuple):
     """Ask why the nodes could never give these cores; the answer is a text, empty if they could."""
 
     cores: CoreDemand
+    name: str = ""
+    """of the test"""
+    key: str | None = None
+    """a run that was submitted with it before has no problem"""
 
 
 class BlockingCall(NamedTuple):
@@ -61,14 +65,13 @@ class FleetRequest(NamedTuple):
     """A checked run whose code is published."""
 
     options: FleetOptions
-    """without the end of its wait for cores: only the cluster knows its time"""
     wait_s: float | None
     """how long it waits for free cores; None: until it is cancelled"""
 
     @property
     def content(self) -> bytes:
         """What an idempotency key stands for: the same for each submit of the same run."""
-        return msgspec.msgpack.encode(self.options)
+        return msgspec.msgpack.encode(self.options, order="deterministic")
 
 
 SubmissionStep = AskBundleLimits | AskCoreProblem | BlockingCall | PublishCode | SubmissionPause
@@ -86,10 +89,15 @@ def planned_on_nodes(
 
 
 def submission(
-    planned: PlannedRun, demand: FleetDemand, *, now_s: Callable[[], float], on_note: Callable[[str], None]
+    planned: PlannedRun,
+    demand: FleetDemand,
+    *,
+    key: str | None,
+    now_s: Callable[[], float],
+    on_note: Callable[[str], None],
 ) -> Submission:
     """Check everything, wait for nodes that are still starting, and publish the code. `on_note` takes what the user
-    should know meanwhile: a warning, or what is waited for."""
+    should know meanwhile: a warning, or what is waited for. `key` is the idempotency key of the job."""
     cores = core_demand(demand, planned)
     until_s = now_s() + demand.wait_s
     # an installed test needs no managers that keep bundles
@@ -97,7 +105,7 @@ def submission(
     code: LoadCode = yield BlockingCall(lambda: load_code(planned, demand, limits))
     for note in code.notes:
         on_note(f"warning: {note}")
-    yield from _await_nodes(cores, demand.wait_s, until_s, now_s, on_note)
+    yield from _await_nodes(AskCoreProblem(cores, planned.test.name, key), demand.wait_s, until_s, now_s, on_note)
     if code.bundle is not None:
         yield PublishCode(code.bundle, limits)
     # the code was sent when the time was nearly over: a moment is left for cores that are free
@@ -106,14 +114,14 @@ def submission(
 
 
 def _await_nodes(
-    cores: CoreDemand, wait_s: float, until_s: float, now_s: Callable[[], float], on_note: Callable[[str], None]
+    ask: AskCoreProblem, wait_s: float, until_s: float, now_s: Callable[[], float], on_note: Callable[[str], None]
 ) -> Generator[SubmissionStep, Any, None]:
     """Return as soon as the nodes could give these cores if they were free."""
     noted = ""
-    while problem := (yield AskCoreProblem(cores)):
+    while problem := (yield ask):
         if not wait_s or now_s() >= until_s:
             waited = f" after {duration_text(wait_s)}" if wait_s else "; if nodes are still starting, add a wait"
-            raise InvalidInput("nodes" if cores.processes is None else "cores", f"{problem}{waited}")
+            raise InvalidInput("nodes" if ask.cores.processes is None else "cores", f"{problem}{waited}")
         if problem != noted:
             on_note(f"waiting for nodes: {problem}")
             noted = problem

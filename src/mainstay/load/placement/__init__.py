@@ -6,7 +6,8 @@ the extra of load tests: a manager places runs also where it is not installed.
 
 from __future__ import annotations
 
-from .allocation import Allocation, CoreNode, CoreWait, HeldCores, RunRequest, SliceCores, allocate
+from .allocation import Allocation, CoreWait, HeldCores, RunRequest, SliceCores, allocate
+from .core_pools import CoreNode
 from .decisions import NodePool, PlacedRun, PlacedSlice, core_nodes, decide, node_pool
 from .duty import RunPlacementDuty
 from .spec import CoreDemand, OnLoss, PoolShare, RunDemand, SliceCall, slice_id, slice_unit

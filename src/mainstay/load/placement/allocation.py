@@ -9,40 +9,34 @@ run on one node: a run has at most one slice on a node, and gets all its cores o
 
 *Order.* Runs are admitted in the order of their queue. A run that does not fit waits in front: it reserves all nodes
 that it could use, so no later run overtakes it there, and none starves. A run that the present nodes could never hold,
-even if they were idle, reserves nothing; it would block the others for as long as its nodes are missing.
+even if they were idle, reserves nothing; it would block the others for as long as its nodes are missing. Nodes that
+were lost a moment ago count as present here: a node that restarts costs no run its place.
 
 *Cores.* All admitted runs get their minimum, the most demanding class first. What is left goes to the lowest class up
 to its maximum, then to the next one; runs of one class get equal parts of it. On 24 cores, a high and a low run that
 are admitted together get 18 and 6.
+
+*Nodes.* A run gets as few nodes as have its cores. Of nodes that fit equally well it gets those that the fewest runs
+ask for by labels, then those with the fewest labels: a run that needs no GPU leaves the nodes with one to others.
+
+*Cost.* An admission places one more run beside those that were admitted before. Only if it finds no place so, all of
+them are placed again, the most demanding class first. A run without a place reserves its nodes, so that happens at most
+as often as there are nodes, however long the queue is.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from .core_pools import CoreNode, CorePool, CorePools, bounds_of, could_hold, even_sizes, even_total, nodes_for
 from .spec import CoreDemand, PoolShare
 
-#: the bounds of each class, in percent of the cores of its pool
-_BOUNDS: Mapping[PoolShare, tuple[int, int]] = {
-    "exclusive": (100, 100),
-    "high": (75, 100),
-    "normal": (25, 75),
-    "auto": (1, 100),
-    "low": (1, 25),
-}
 #: the most demanding class first
 _CLASSES: tuple[PoolShare, ...] = ("exclusive", "high", "normal", "auto", "low")
-
-
-class CoreNode(msgspec.Struct, frozen=True):
-    """A healthy node: it is heard, and takes work."""
-
-    name: str
-    cores: int
-    labels: Mapping[str, str] = {}
 
 
 class HeldCores(msgspec.Struct, frozen=True):
@@ -69,7 +63,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     demand: CoreDemand
 
 
-WaitCause = Literal["no_node", "too_large", "beside", "behind", "cores"]
+WaitCause = Literal["no_node", "too_large", "lost", "beside", "behind", "cores"]
 
 
 class CoreWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +71,7 @@ class CoreWait(msgspec.Struct, frozen=True, kw_only=True):
 
     - no_node: no node has its labels
     - too_large: its nodes could not hold it, even if they were idle
+    - lost: nodes that it needs were lost a moment ago
     - beside: it, or the run that holds its pool, runs alone
     - behind: its cores are free, and reserved for runs that wait in front of it
     - cores: fewer cores are free than it needs
@@ -114,33 +109,33 @@ def allocate(
     held: Iterable[HeldCores] = (),
     exclusive: Mapping[str, Mapping[str, str]] | None = None,
     reserved: Mapping[str, str] | None = None,
+    lost: Iterable[CoreNode] = (),
 ) -> Allocation:
     """Divide the free cores of the nodes among the waiting runs.
 
     `exclusive`: of the runs that hold cores and run alone, their labels. `reserved`: nodes that a slice of a run that
-    has begun waits for, with its job.
+    has begun waits for, with its job. `lost`: nodes that were lost a moment ago.
     """
-    by_name = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
-    holders = _holders(by_name, held)
-    alone = {
-        node.name: job
-        for job, labels in sorted((exclusive or {}).items())
-        for node in matching_nodes(by_name.values(), labels)
-    }
+    requests = sorted(requests, key=lambda each: (each.rank, each.job))
+    pools = CorePools(nodes, lost)
+    start = _start(pools, requests, held, exclusive or {})
+    cores = _Cores(start)
     front = dict(reserved or {})
     admitted: list[_Run] = []
     waiting: list[tuple[_Run, WaitCause, tuple[str, ...]]] = []
-    for request in sorted(requests, key=lambda each: (each.rank, each.job)):
-        run = _Run(request, by_name.values(), front)
-        if (refusal := run.impossible) is not None:
-            waiting.append((run, refusal, ()))
-        elif run.usable and _placed([*admitted, run], by_name, holders, alone) is not None:
+    for request in requests:
+        run = _Run(request, pools.of(request.demand.labels), front)
+        if run.cause in ("no_node", "too_large"):
+            waiting.append((run, run.cause, ()))
+        elif run.cause is None and run.usable and (found := _with(run, admitted, cores, start)) is not None:
+            cores = found
             admitted.append(run)
         else:
-            waiting.append((run, *_cause(run, holders, alone, front, admitted)))
+            waiting.append((run, run.cause, ()) if run.cause else (run, *_cause(run, start, front, admitted)))
             for name in run.pool:
                 front.setdefault(name, request.job)
-    cores = _placed(admitted, by_name, holders, alone) or _Cores(by_name, holders, alone)
+    # the classes in their order, if the runs that were admitted one by one fit in it, too
+    cores = _placed(admitted, start) or cores
     cores.fill(admitted)
     return Allocation(
         {run.job: cores.slices(run) for run in admitted},
@@ -161,103 +156,86 @@ def allocate(
     )
 
 
-def matching_nodes(nodes: Iterable[CoreNode], labels: Mapping[str, str]) -> list[CoreNode]:
-    """The nodes that have all these labels."""
-    return [node for node in nodes if all(node.labels.get(name) == value for name, value in labels.items())]
+class _Start(NamedTuple):
+    """The nodes before any of the waiting runs has a core."""
+
+    free: Mapping[str, int]
+    holders: Mapping[str, Mapping[str, int]]
+    """by node: how many cores each job holds there"""
+    alone: Mapping[str, str]
+    """nodes that one run has for itself, with its job"""
+    order: Mapping[str, int]
+    """of nodes with as many free cores, the lowest is taken first"""
+    degraded: frozenset[str]
+    """nodes that are used last"""
 
 
-def bounds_of(demand: CoreDemand, nodes: Sequence[CoreNode]) -> tuple[int, int]:
-    """The least and the most cores of a run on these nodes, the pool of its labels; see the module."""
-    if demand.processes is not None:
-        return demand.processes, demand.processes
-    total = sum(node.cores for node in nodes)
-    low, high = (-(-total * percent // 100) for percent in _BOUNDS[demand.share])
-    least, most = max(1, min(low, demand.most)), max(1, min(high, demand.most))
-    if demand.nodes is None:
-        return least, most
-    sizes = sorted((node.cores for node in nodes), reverse=True)[: demand.nodes]
-    even = _even_total(sizes)
-    return max(demand.nodes, min(least, even)), max(demand.nodes, min(most, even))
-
-
-def even_sizes(cores: int, nodes: int) -> list[int]:
-    """Cores dealt evenly, the largest first.
-
-    >>> even_sizes(10, 4)
-    [3, 3, 2, 2]
-    """
-    base, extra = divmod(cores, nodes)
-    return [base + 1] * extra + [base] * (nodes - extra)
-
-
-def _even_total(caps: Sequence[int]) -> int:
-    """The most cores that can be dealt evenly to slices with these limits, which may differ by one."""
-    if not caps:
-        return 0
-    least = min(caps)
-    return least * len(caps) + sum(1 for cap in caps if cap > least)
-
-
-def _holders(nodes: Mapping[str, CoreNode], held: Iterable[HeldCores]) -> dict[str, dict[str, int]]:
-    """By node: how many cores each job holds there."""
+def _start(
+    pools: CorePools,
+    requests: Iterable[RunRequest],
+    held: Iterable[HeldCores],
+    exclusive: Mapping[str, Mapping[str, str]],
+) -> _Start:
+    nodes = pools.nodes
     holders: dict[str, dict[str, int]] = {name: {} for name in nodes}
     for each in held:
         if each.node in holders:
             jobs = holders[each.node]
             jobs[each.job] = jobs.get(each.job, 0) + each.cores
-    return holders
+    alone = {name: job for job, labels in sorted(exclusive.items()) for name in pools.of(labels).names}
+    wanted = {id(pool): pool for pool in (pools.of(each.demand.labels) for each in requests)}.values()
+    asked = Counter(name for pool in wanted for name in pool.names)
+    return _Start(
+        free={name: max(0, node.cores - sum(holders[name].values())) for name, node in nodes.items()},
+        holders=holders,
+        alone=alone,
+        order={
+            name: at
+            for at, name in enumerate(sorted(nodes, key=lambda name: (asked[name], len(nodes[name].labels), name)))
+        },
+        degraded=frozenset(name for name, node in nodes.items() if node.degraded),
+    )
 
 
 class _Run:
     """A request, with what follows from the nodes."""
 
-    def __init__(self, request: RunRequest, nodes: Iterable[CoreNode], front: Mapping[str, str]) -> None:
+    def __init__(self, request: RunRequest, pool: CorePool, front: Mapping[str, str]) -> None:
         demand = request.demand
-        pool = matching_nodes(nodes, demand.labels)
         self.request = request
         self.job = request.job
         self.share: PoolShare = demand.share
         self.n_nodes = demand.nodes
         self.is_exact = demand.processes is not None
-        self.pool = [node.name for node in pool]
-        self.total = sum(node.cores for node in pool)
-        self.least, self.most = bounds_of(demand, pool)
-        self.usable = {name for name in self.pool if name not in front}
-        self.impossible: WaitCause | None = None
-        if not pool:
-            self.impossible = "no_node"
-        elif not could_hold(demand, pool):
-            self.impossible = "too_large"
-
-
-def could_hold(demand: CoreDemand, pool: Sequence[CoreNode]) -> bool:
-    """Whether these nodes could hold a run if they were idle."""
-    least, _ = bounds_of(demand, pool)
-    if least < max(1, demand.nodes or 1) or (demand.nodes is not None and demand.nodes < 1):
-        return False
-    caps = sorted((node.cores for node in pool if node.cores), reverse=True)
-    if demand.nodes is None:
-        return least <= sum(caps)
-    return demand.nodes <= len(caps) and _fits(even_sizes(least, demand.nodes), caps)
-
-
-def _fits(sizes: Sequence[int], caps: Sequence[int]) -> bool:
-    """Whether slices fit on different nodes. Both begin with the largest."""
-    return len(sizes) <= len(caps) and all(size <= cap for size, cap in zip(sizes, caps, strict=False))
+        self.pool = pool.names
+        self.members = pool.members
+        self.total = pool.total
+        self.least, self.most = bounds_of(demand, pool.nodes)
+        self.usable = pool.members - front.keys()
+        self.cause: WaitCause | None = None
+        """why it cannot have its cores, whatever else runs"""
+        if could_hold(demand, pool.nodes):
+            return
+        with_lost = [*pool.nodes, *pool.lost]
+        if pool.lost and could_hold(demand, with_lost):
+            self.cause = "lost"
+            self.least, self.most = bounds_of(demand, with_lost)
+        else:
+            self.cause = "too_large" if pool.nodes else "no_node"
 
 
 class _Cores:
     """The free cores while they are dealt out."""
 
-    def __init__(
-        self, nodes: Mapping[str, CoreNode], holders: Mapping[str, Mapping[str, int]], alone: Mapping[str, str]
-    ) -> None:
-        self.free = {name: max(0, node.cores - sum(holders[name].values())) for name, node in nodes.items()}
-        self._holders = holders
-        self._alone = dict(alone)
-        """nodes that one run has for itself, with its job"""
+    def __init__(self, start: _Start) -> None:
+        self.free = dict(start.free)
+        self._start = start
+        self._degraded = start.degraded
+        self._alone = dict(start.alone)
         self._given: dict[str, dict[str, int]] = {}
         """by job: how many cores it got on each node"""
+        self._users: dict[str, set[str]] = {name: set() for name in start.free}
+        """by node: the jobs that got some"""
 
     def slices(self, run: _Run) -> tuple[SliceCores, ...]:
         given = self._given[run.job].items()
@@ -269,11 +247,11 @@ class _Cores:
             return False
         names = self._open_to(run)
         if run.n_nodes is not None:
-            names = names[: run.n_nodes]
             sizes = even_sizes(run.least, run.n_nodes)
-            if not _fits(sizes, [self.free[name] for name in names]):
+            chosen = nodes_for(sizes, names, self.free)
+            if chosen is None:
                 return False
-            given = dict(zip(names, sizes, strict=True))
+            given = dict(zip(chosen, sizes, strict=True))
         else:
             if sum(self.free[name] for name in names) < run.least:
                 return False
@@ -302,8 +280,8 @@ class _Cores:
             return False
         if run.n_nodes is not None:
             caps = {name: cores + self.free[name] for name, cores in given.items()}
-            names = sorted(caps, key=lambda name: (-caps[name], name))
-            total = min(before + wanted, _even_total(list(caps.values())))
+            names = sorted(caps, key=lambda name: (-caps[name], self._start.order[name]))
+            total = min(before + wanted, even_total(list(caps.values())))
             self._give(run, dict(zip(names, even_sizes(total, len(names)), strict=True)))
         else:
             # packed again as a whole: with more cores, fewer and larger nodes may do
@@ -315,14 +293,16 @@ class _Cores:
     def _give(self, run: _Run, given: Mapping[str, int]) -> None:
         for name, cores in self._given.get(run.job, {}).items():
             self.free[name] += cores
-        for name, cores in given.items():
-            self.free[name] -= cores
+            self._users[name].discard(run.job)
         self._given[run.job] = {name: cores for name, cores in given.items() if cores}
+        for name, cores in self._given[run.job].items():
+            self.free[name] -= cores
+            self._users[name].add(run.job)
 
     def _open_to(self, run: _Run) -> list[str]:
-        """The nodes that a run may use and that have free cores, those with most first."""
+        """The nodes that a run may use and that have free cores, those with most first, and degraded ones last."""
         names = [name for name in run.usable if self.free[name] and self._alone.get(name, run.job) == run.job]
-        return sorted(names, key=lambda name: (-self.free[name], name))
+        return sorted(names, key=lambda name: (name in self._degraded, -self.free[name], self._start.order[name]))
 
     def _packed(self, names: Sequence[str], cores: int) -> dict[str, int]:
         """Cores on as few of these nodes as possible; the last part on the smallest node that holds it, so that larger
@@ -331,7 +311,8 @@ class _Cores:
         for at, name in enumerate(names):
             if self.free[name] >= cores:
                 smallest = min(
-                    (each for each in names[at:] if self.free[each] >= cores), key=lambda n: (self.free[n], n)
+                    (each for each in names[at:] if self.free[each] >= cores),
+                    key=lambda each: (each in self._degraded, self.free[each], self._start.order[each]),
                 )
                 given[smallest] = cores
                 break
@@ -345,41 +326,36 @@ class _Cores:
 
     def _is_used(self, name: str, job: str) -> bool:
         """Whether another run has cores of a node, or the node for itself."""
-        others = any(cores and other != job for other, cores in self._holders[name].items())
-        given = any(other != job and name in nodes for other, nodes in self._given.items())
-        return others or given or self._alone.get(name, job) != job
+        others = any(cores and other != job for other, cores in self._start.holders[name].items())
+        return others or bool(self._users[name] - {job}) or self._alone.get(name, job) != job
 
 
-def _placed(
-    runs: Sequence[_Run],
-    nodes: Mapping[str, CoreNode],
-    holders: Mapping[str, Mapping[str, int]],
-    alone: Mapping[str, str],
-) -> _Cores | None:
-    """The cores after all of these runs got their minimum; None: they do not fit together."""
-    cores = _Cores(nodes, holders, alone)
+def _with(run: _Run, admitted: Sequence[_Run], cores: _Cores, start: _Start) -> _Cores | None:
+    """The cores after one more run got its minimum; None: they do not fit together."""
+    return cores if cores.place(run) else _placed([*admitted, run], start)
+
+
+def _placed(runs: Sequence[_Run], start: _Start) -> _Cores | None:
+    """The same after all of these runs, the most demanding class first."""
+    cores = _Cores(start)
     in_order = sorted(runs, key=lambda run: (_CLASSES.index(run.share), run.request.rank, run.job))
     return cores if all(cores.place(run) for run in in_order) else None
 
 
 def _cause(
-    run: _Run,
-    holders: Mapping[str, Mapping[str, int]],
-    alone: Mapping[str, str],
-    front: Mapping[str, str],
-    admitted: Sequence[_Run],
+    run: _Run, start: _Start, front: Mapping[str, str], admitted: Sequence[_Run]
 ) -> tuple[WaitCause, tuple[str, ...]]:
     """Why a run waits that its nodes could hold, and for which runs."""
     in_front = _distinct(front[name] for name in run.pool if name in front)
-    pool = set(run.pool)
-    holding = _distinct(job for name in run.pool for job, cores in holders[name].items() if cores and job != run.job)
-    beside = [each.job for each in admitted if pool & set(each.pool)]
-    owners = _distinct(alone[name] for name in run.pool if name in alone and alone[name] != run.job)
-    owners += [each.job for each in admitted if each.share == "exclusive" and pool & set(each.pool)]
-    if run.share == "exclusive" and (holding or beside):
-        return "beside", tuple(dict.fromkeys([*holding, *beside, *in_front]))
+    if run.share == "exclusive":
+        holding = [job for name in run.pool for job, cores in start.holders[name].items() if cores and job != run.job]
+        holding += [each.job for each in admitted if not run.members.isdisjoint(each.members)]
+        if holding:
+            return "beside", tuple(_distinct([*holding, *in_front]))
+    owners = [job for name in run.pool if (job := start.alone.get(name, run.job)) != run.job]
+    owners += [each.job for each in admitted if each.share == "exclusive" and not run.members.isdisjoint(each.members)]
     if owners:
-        return "beside", tuple(dict.fromkeys([*owners, *in_front]))
+        return "beside", tuple(_distinct([*owners, *in_front]))
     return ("behind" if in_front else "cores"), tuple(in_front)
 
 
@@ -389,14 +365,9 @@ def _distinct(jobs: Iterable[str]) -> list[str]:
 
 __all__ = [
     "Allocation",
-    "CoreNode",
     "CoreWait",
     "HeldCores",
     "RunRequest",
     "SliceCores",
     "allocate",
-    "bounds_of",
-    "could_hold",
-    "even_sizes",
-    "matching_nodes",
 ]

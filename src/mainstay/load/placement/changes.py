@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ...control import JobRequest, Plan, RowChange, in_epoch, unit_changes
+from ...control import JobRequest, Plan, RowChange, cancel_unit, in_epoch, unit_changes
 from ...lifecycle import Move
-from ...model import PLACE_QUEUE, Options, RetryPolicy
+from ...model import PLACE_MS, PLACE_QUEUE, Options, RetryPolicy
 from ...words import counted
 from ..kind import KIND, SLICE
-from .decisions import EndWait, NoteWait, Place, PlacedRun, RunAction
+from .decisions import FailRun, NoteWait, Place, PlaceAgain, PlacedRun, RunAction
 from .spec import RunDemand, SliceCall, slice_id, slice_unit
 
 _REASON_LIMIT = 200
@@ -31,8 +31,13 @@ def _changes(action: RunAction, run: PlacedRun, now_ms: int) -> list[RowChange]:
         case NoteWait(reason=reason):
             reason = reason[:_REASON_LIMIT]
             return [RowChange(job, (Move(to=job.status, reason=reason, fields={"reason": reason}, flag="note"),))]
-        case EndWait(error=error):
-            return [RowChange(job, (Move(to="timed_out", reason=error.message, fields={"error": error}),))]
+        case FailRun(error=error):
+            return [RowChange(job, (Move(to="failed", reason=error.message[:_REASON_LIMIT], fields={"error": error}),))]
+        case PlaceAgain(reason=reason, units=units):
+            move = Move(to="pending", reason=reason, fields={"due_ms": PLACE_MS, "extra_ms": 0})
+            if job.status == "pending":
+                move = msgspec.structs.replace(move, flag="note")
+            return [RowChange(job, (move,)), *(cancel_unit(unit, reason) for unit in units)]
         case _:
             return unit_changes(action, job, now_ms=now_ms)
 
@@ -45,7 +50,8 @@ def _place(place: Place, run: PlacedRun, now_ms: int) -> RowChange:
     more = f" and {len(slices) - _NAMED} more" if len(slices) > _NAMED else ""
     reason = f"got {counted(sum(each.cores for each in slices), 'core')}: {nodes}{more}"
     details = {"round": place.round, "cores": {each.node: each.cores for each in slices}}
-    fields = {"due_ms": now_ms, "reason": reason}
+    # another machine has dated its submit, by a clock that may be some milliseconds ahead
+    fields = {"due_ms": max(now_ms, job.created_ms), "reason": reason}
     move = Move(to="pending", reason=reason, details=details, fields=fields)
     if job.status == "pending":
         move = msgspec.structs.replace(move, flag="note")
@@ -64,6 +70,7 @@ def _slice(place: Place, run: PlacedRun, wants: RunDemand, number: int) -> JobRe
         code=wants.code,
         modules=wants.modules,
         labels=wants.demand.labels,
+        node=place.slices[number].node,
     )
     plan = Plan(options=_OPTIONS, kind=KIND.name, queue=PLACE_QUEUE, parent=job.id, unit=unit, priority=job.priority)
     payload = msgspec.Raw(msgspec.msgpack.encode(call))

@@ -2,9 +2,9 @@
 
     the job waits for cores    `Place`: it has cores; one write wakes it and creates its slices, pending
                                `NoteWait`: it has none; its row says what it waits for
-                               `EndWait`: its queue deadline has passed
     its slices are pending     `Assign`: those of a new round together, each to a node of its own; a lost or refused one
                                by itself, to another node
+                               `PlaceAgain`: no nodes could hold a new round any more, so the job waits for cores again
     assigned, not confirmed    `Ask`, then `TakeBack`
     refused or lost too often  `FailUnit`
     the job has ended, or has started again    `CancelUnits`
@@ -15,7 +15,7 @@ is stored, so the next leader continues where the last one stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -39,9 +39,10 @@ from ...control import (
 from ...lifecycle import is_stopping
 from ...model import ErrorInfo, Job, Session
 from ..kind import KIND, SLICE
-from .allocation import Allocation, CoreNode, CoreWait, HeldCores, RunRequest, SliceCores, allocate, matching_nodes
+from .allocation import Allocation, CoreWait, HeldCores, RunRequest, SliceCores, allocate
+from .core_pools import CoreNode, fits, matching_nodes, nodes_for
 from .spec import RunDemand, SliceCall
-from .words import deadline_text, short_wait
+from .words import lost_fit, short_wait
 
 #: how often the row of a job gets another reason for its wait, at most
 NOTE_EVERY_MS = 10_000
@@ -62,13 +63,21 @@ class NoteWait(msgspec.Struct, frozen=True):
     reason: str
 
 
-class EndWait(msgspec.Struct, frozen=True):
-    """End a job that got no cores by its queue deadline."""
+class PlaceAgain(msgspec.Struct, frozen=True):
+    """Have a job wait for cores again: its nodes could not hold the slices of its new round any more. None of them was
+    assigned; they are cancelled with the same write."""
+
+    reason: str
+    units: tuple[Job, ...]
+
+
+class FailRun(msgspec.Struct, frozen=True):
+    """Fail a job whose slices cannot be created."""
 
     error: ErrorInfo
 
 
-RunAction = Place | NoteWait | EndWait | UnitAction
+RunAction = Place | NoteWait | PlaceAgain | FailRun | UnitAction
 
 
 class PlacedSlice(msgspec.Struct, frozen=True):
@@ -111,16 +120,6 @@ class PlacedRun:
         """Whether it has cores, and its pool for itself."""
         return bool(self.open) and self.wants is not None and self.wants.demand.share == "exclusive"
 
-    @property
-    def start_by_ms(self) -> int | None:
-        """When its first wait for cores ends; None: it waits."""
-        if self.wants is None or self.round:
-            return None
-        return min((at for at in (self.wants.demand.start_by_ms, self.job.options.start_by_ms) if at), default=None)
-
-    def is_overdue(self, now_ms: int) -> bool:
-        return self.start_by_ms is not None and self.start_by_ms <= now_ms
-
 
 class NodePool(msgspec.Struct, frozen=True):
     """The nodes as the leader sees them."""
@@ -129,6 +128,17 @@ class NodePool(msgspec.Struct, frozen=True):
     """the session of each node that can get a slice, by the name of the node"""
     names: Mapping[str, str]
     """the node of each session, also of those that are over"""
+    lost: tuple[CoreNode, ...] = ()
+    """nodes that were lost a moment ago: a run that needs them keeps its place"""
+    leaving: tuple[HeldCores, ...] = ()
+    """cores of slices that were cancelled a moment ago: their processes may still end"""
+
+    def without(self, sessions: Collection[str]) -> NodePool:
+        """The same without the nodes of these sessions."""
+        names = {self.names.get(session) for session in sessions}
+        return msgspec.structs.replace(
+            self, nodes={name: node for name, node in self.nodes.items() if name not in names}
+        )
 
     @property
     def core_nodes(self) -> list[CoreNode]:
@@ -162,11 +172,9 @@ def decide(runs: Sequence[PlacedRun], pool: NodePool, now_ms: int) -> Decisions:
         kept = _upkeep(run, now_ms)
         actions += [(run, action) for action in kept]
         given_up = {action.unit.id for action in kept if isinstance(action, FailUnit)}
-        if run.is_active and (assign := cores.assign(run, given_up, now_ms)) is not None:
-            actions.append((run, assign))
-    waiting = [run for run in runs if run.is_waiting]
-    actions += [(run, _end_wait(run, pool)) for run in waiting if run.is_overdue(now_ms)]
-    by_id = {run.job.id: run for run in waiting if not run.is_overdue(now_ms)}
+        if run.is_active and (found := cores.assign(run, given_up, now_ms)) is not None:
+            actions.append((run, found))
+    by_id = {run.job.id: run for run in runs if run.is_waiting}
     allocation = cores.allocate(list(by_id.values()))
     for job_id, slices in allocation.placed.items():
         actions.append((by_id[job_id], Place(by_id[job_id].round + 1, slices)))
@@ -213,12 +221,6 @@ def _given_up(run: PlacedRun, each: PlacedSlice) -> ErrorInfo | None:
     return budget_spent(each.row)
 
 
-def _end_wait(run: PlacedRun, pool: NodePool) -> EndWait:
-    assert run.wants is not None
-    message = deadline_text(run.wants.demand, pool.core_nodes, run.start_by_ms or 0)
-    return EndWait(ErrorInfo(type="QueueDeadline", code="queue_deadline", message=message, retryable=False))
-
-
 def _note(run: PlacedRun, wait: CoreWait, now_ms: int) -> NoteWait | None:
     reason = short_wait(wait)
     is_first = run.job.reason in (None, AWAITS_CORES)
@@ -233,7 +235,8 @@ class _Account:
     def __init__(self, runs: Sequence[PlacedRun], pool: NodePool) -> None:
         self._pool = pool
         self._nodes = pool.core_nodes
-        self._held: list[HeldCores] = []
+        self._degraded = {node.name for node in self._nodes if node.degraded}
+        self._held: list[HeldCores] = list(pool.leaving)
         self._siblings: dict[str, set[str]] = {}
         """by job: the nodes that have a slice of it"""
         self._reserved: dict[str, str] = {}
@@ -247,12 +250,21 @@ class _Account:
     def allocate(self, waiting: Sequence[PlacedRun]) -> Allocation:
         """Divide what is left among the runs that wait."""
         requests = [RunRequest(run.job.id, run.job.rank, run.wants.demand) for run in waiting if run.wants is not None]
-        return allocate(self._nodes, requests, held=self._held, exclusive=self._alone, reserved=self._reserved)
+        return allocate(
+            self._nodes,
+            requests,
+            held=self._held,
+            exclusive=self._alone,
+            reserved=self._reserved,
+            lost=self._pool.lost,
+        )
 
-    def assign(self, run: PlacedRun, given_up: set[str], now_ms: int) -> Assign | None:
+    def assign(self, run: PlacedRun, given_up: set[str], now_ms: int) -> Assign | PlaceAgain | None:
         """Give nodes to the pending slices of a run: those of a new round together, or none of them."""
         pending = [each for each in run.current if each.row.status == "pending" and each.row.id not in given_up]
         fresh = [each for each in pending if each.row.token == 0]
+        if fresh and len(fresh) == len(run.current) and not self._could_hold(fresh):
+            return PlaceAgain(lost_fit([each.call.cores for each in fresh]), tuple(each.row for each in fresh))
         found = self._gang(run, fresh, now_ms) if fresh else []
         for each in pending:
             if each.row.token and (name := self._other_node(run, each, now_ms)) is not None:
@@ -262,14 +274,23 @@ class _Account:
     def _gang(self, run: PlacedRun, fresh: Sequence[PlacedSlice], now_ms: int) -> list[Assignment]:
         names = self._open_to(run, fresh[0].call)
         free = self._free()
-        by_size = sorted(fresh, key=lambda each: (-each.call.cores, each.call.number))
-        names.sort(key=lambda name: (-free[name], name))
-        pairs = list(zip(by_size, names, strict=False))
-        fits = len(pairs) == len(fresh) and all(each.call.cores <= free[name] for each, name in pairs)
-        if not fits or not all(may_assign(each.row, self._pool.nodes[name], now_ms=now_ms) for each, name in pairs):
+        pairs = [(each, each.call.node) for each in fresh]
+        if not all(name in names and each.call.cores <= free[name] for each, name in pairs):
+            # not where they were placed any more
+            by_size = sorted(fresh, key=lambda each: (-each.call.cores, each.call.number))
+            names.sort(key=lambda name: (name in self._degraded, -free[name], name))
+            chosen = nodes_for([each.call.cores for each in by_size], names, free)
+            pairs = list(zip(by_size, chosen or [], strict=bool(chosen)))
+        if not pairs or not all(may_assign(each.row, self._pool.nodes[name], now_ms=now_ms) for each, name in pairs):
             self._reserve(run, names)
             return []
         return [self._assigned(run, each, name) for each, name in pairs]
+
+    def _could_hold(self, fresh: Sequence[PlacedSlice]) -> bool:
+        """Whether the nodes could hold the slices of a new round if they were idle."""
+        nodes = matching_nodes([*self._nodes, *self._pool.lost], fresh[0].call.labels)
+        caps = sorted((node.cores for node in nodes), reverse=True)
+        return fits(sorted((each.call.cores for each in fresh), reverse=True), caps)
 
     def _other_node(self, run: PlacedRun, each: PlacedSlice, now_ms: int) -> str | None:
         """A node for a slice that a node lost or gave back; None: it waits."""
@@ -281,7 +302,11 @@ class _Account:
         own = self._siblings.get(run.job.id, set())
         allowed = [name for name in names if not is_out(each, sessions[name], names, now_ms)]
         able = [name for name in allowed if free[name] >= each.call.cores]
-        for name in sorted(able, key=lambda name: (name in own, name in had, -free[name], name)):
+
+        def preference(name: str) -> tuple[bool, bool, bool, int, str]:
+            return name in self._degraded, name in own, name in had, -free[name], name
+
+        for name in sorted(able, key=preference):
             if may_assign(each.row, sessions[name], now_ms=now_ms):
                 return name
         if each.row.due_ms <= now_ms:
@@ -339,7 +364,7 @@ def is_out(each: PlacedSlice, session: Session, names: Iterable[str], now_ms: in
 
 
 def _core_node(session: Session) -> CoreNode:
-    return CoreNode(session.node, _cores(session), session.labels)
+    return CoreNode(session.node, _cores(session), session.labels, session.degraded)
 
 
 def _cores(session: Session) -> int:
@@ -348,10 +373,11 @@ def _cores(session: Session) -> int:
 
 __all__ = [
     "Decisions",
-    "EndWait",
+    "FailRun",
     "NodePool",
     "NoteWait",
     "Place",
+    "PlaceAgain",
     "PlacedRun",
     "PlacedSlice",
     "RunAction",

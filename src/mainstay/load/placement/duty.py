@@ -22,13 +22,15 @@ from ...control import (
     Duty,
     PlacementRounds,
 )
-from ...model import LEAD_QUEUE, Job, Leadership
-from ...stores import Query
+from ...errors import InvalidInput
+from ...model import LEAD_QUEUE, ErrorInfo, Job, Leadership
+from ...stores import Query, all_rows
 from ..kind import KIND, SLICE
 from .changes import run_changes
-from .decisions import Decisions, Place, PlacedRun, RunAction, decide, node_pool
+from .decisions import Decisions, FailRun, NodePool, Place, PlacedRun, RunAction, decide, node_pool
 from .dispatch_counts import DispatchCounts
 from .placed_rows import VALUE_BYTES, PlacedRows
+from .recent_cores import RecentCores
 
 log = logging.getLogger("mainstay.load")
 
@@ -46,6 +48,7 @@ class RunPlacementDuty:
         self.counts = DispatchCounts()
         self._unsettled: set[str] = set()
         """jobs of the last round: those that have settled since may have open slices"""
+        self._recent = RecentCores()
         self._epoch: int | None = None
         """the epoch in which all nodes were asked for the slices that they hold"""
 
@@ -72,7 +75,7 @@ class RunPlacementDuty:
         their slices."""
         del lead
         query = Query(kind=KIND.name, queue=LEAD_QUEUE, status=SETTLED_JOBS, value_bytes=0)
-        async for job in self._rounds.find(query):
+        async for job in all_rows(self._store, query):
             counts = await self._store.unit_counts(job.id)
             if any(counts.get(status) for status in OPEN_UNITS):
                 self._unsettled.add(job.id)
@@ -86,18 +89,19 @@ class RunPlacementDuty:
         query = Query(
             kind=KIND.name, queue=LEAD_QUEUE, status=UNSETTLED_JOBS, oldest_first=True, value_bytes=VALUE_BYTES
         )
-        jobs = [job async for job in self._rounds.find(query)]
+        jobs = [job async for job in all_rows(self._store, query)]
         settled = self._unsettled - {job.id for job in jobs}
         # they are kept until their slices are cancelled, also if this step fails
         self._unsettled |= {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
-        runs = await self._runs([*jobs, *(job for job in gone if job is not None)])
+        runs, unreadable = await self._runs([*jobs, *(job for job in gone if job is not None)])
         self.counts.observe(runs, is_first=is_new)
-        sessions = await self._store.sessions()
-        pool = node_pool(sessions, lease_ms=self._store.clock.lease_ms())
+        lease_ms = self._store.clock.lease_ms()
+        pool = node_pool(await self._store.sessions(), lease_ms=lease_ms).without(unreadable)
+        pool = self._recent.added_to(pool, lease_ms)
         now_ms = self._store.clock.now_ms()
         decisions = decide(runs, pool, now_ms)
-        dropped = await self._write(decisions, lead, now_ms)
+        dropped = await self._write(decisions, pool, lead, now_ms)
         self._unsettled = (self._unsettled - settled) | (dropped & settled)
         placed = any(isinstance(action, Place) for _, action in decisions.actions)
         return len(jobs), bool(dropped) or placed
@@ -109,23 +113,35 @@ class RunPlacementDuty:
         for session in await self._store.sessions():
             if session.node and not session.dead:
                 query = Query(session=session.id, kind=KIND.name, name=SLICE, value_bytes=0)
-                found |= {unit.parent async for unit in self._rounds.find(query) if unit.parent is not None}
+                found |= {unit.parent async for unit in all_rows(self._store, query) if unit.parent is not None}
         return found
 
-    async def _runs(self, jobs: Sequence[Job]) -> list[PlacedRun]:
-        runs = []
+    async def _runs(self, jobs: Sequence[Job]) -> tuple[list[PlacedRun], set[str]]:
+        """The runs, and the sessions that hold slices of others, which cannot be read."""
+        runs: list[PlacedRun] = []
+        unreadable: set[str] = set()
 
         async def read(job: Job) -> bool:
-            run = await self._rows.run(job)
+            try:
+                run = await self._rows.run(job)
+            except msgspec.DecodeError as error:
+                unreadable.update(await self._sessions_of(job))
+                if self._rounds.is_new_trouble(job):
+                    log.error("the slices of job_id=%s cannot be read, so their nodes get no others: %s", job.id, error)
+                return True
             if run is not None:
                 runs.append(run)
             return True
 
         await self._rounds.advance_all(jobs, read)
         self._rows.keep({job.id for job in jobs})
-        return runs
+        return runs, unreadable
 
-    async def _write(self, decisions: Decisions, lead: Leadership, now_ms: int) -> set[str]:
+    async def _sessions_of(self, job: Job) -> set[str]:
+        units = all_rows(self._store, Query(parent=job.id, value_bytes=0))
+        return {unit.session async for unit in units if unit.session is not None}
+
+    async def _write(self, decisions: Decisions, pool: NodePool, lead: Leadership, now_ms: int) -> set[str]:
         """Write all actions. Returns the jobs of which a write was dropped, because another writer was faster."""
         by_job: dict[str, list[tuple[PlacedRun, RunAction]]] = {}
         for run, action in decisions.actions:
@@ -134,14 +150,15 @@ class RunPlacementDuty:
         async def write(job: Job) -> bool:
             done = True
             for run, action in by_job[job.id]:
-                rows = run_changes(action, run, epoch=lead.epoch, now_ms=now_ms)
-                whole = await self._rows.whole([change.row for change in rows])
-                if whole is None:
-                    return False
-                changes = [msgspec.structs.replace(change, row=whole[change.row.id]) for change in rows]
-                written = await self._rounds.write(changes, lead, now_ms=now_ms)
+                try:
+                    written = await self._written(action, run, lead, now_ms)
+                except InvalidInput as error:  # the modules of its slices are too many for their payload
+                    log.error("the slices of job_id=%s cannot be created: %s", job.id, error)
+                    refusal = ErrorInfo(type="InvalidInput", code=error.code, message=str(error), retryable=False)
+                    written = await self._written(FailRun(refusal), run, lead, now_ms)
                 if written:
                     self.counts.add(run, action)
+                    self._recent.note(run, action, pool, self._store.clock.lease_ms())
                 done = written and done
                 if isinstance(action, Place) and done:
                     cores = {each.node: each.cores for each in action.slices}
@@ -149,6 +166,15 @@ class RunPlacementDuty:
             return done
 
         return await self._rounds.advance_all([runs[0][0].job for runs in by_job.values()], write)
+
+    async def _written(self, action: RunAction, run: PlacedRun, lead: Leadership, now_ms: int) -> bool:
+        """Write one action. False: a row has moved since it was read."""
+        rows = run_changes(action, run, epoch=lead.epoch, now_ms=now_ms)
+        whole = await self._rows.whole([change.row for change in rows])
+        if whole is None:
+            return False
+        changes = [msgspec.structs.replace(change, row=whole[change.row.id]) for change in rows]
+        return await self._rounds.write(changes, lead, now_ms=now_ms)
 
 
 __all__ = ["RunPlacementDuty"]

@@ -9,7 +9,7 @@ from ...model import LEAD_QUEUE, Job
 from ...stores import JobStore
 from ...words import counted, moment, span
 from ..kind import SLICE
-from .allocation import matching_nodes
+from .core_pools import matching_nodes
 from .decisions import PlacedRun, PlacedSlice, is_out
 from .snapshot import PlacementSnapshot, read_snapshot
 from .words import long_wait
@@ -59,9 +59,9 @@ def _cores(snapshot: PlacementSnapshot, run: PlacedRun | None) -> list[Obstacle]
     elif wait.jobs:
         advice.insert(0, Advice(why="see the run in front", command=f"mainstay jobs explain {wait.jobs[0]}"))
     found = [Obstacle(text=long_wait(wait), advice=tuple(advice), stops=wait.cause in ("no_node", "too_large"))]
-    if run.start_by_ms is not None:
-        left = span(max(0, run.start_by_ms - snapshot.now_ms))
-        text = f"If it has no cores by {moment(run.start_by_ms)}, in {left}, it ends."
+    if (ends_ms := run.job.expires_ms) is not None:
+        left = span(max(0, ends_ms - snapshot.now_ms))
+        text = f"If it has no cores by {moment(ends_ms)}, in {left}, it ends."
         found.append(Obstacle(text=text, stops=False))
     return found
 

@@ -8,14 +8,13 @@ import msgspec
 
 from ...control import past_assignments
 from ...model import Job
-from ...stores import OMITTED_FIELDS, JobStore, Query, size_left_out
+from ...stores import OMITTED_FIELDS, JobStore, Query, all_rows, size_left_out
 from ..kind import SLICE
 from .decisions import PlacedRun, PlacedSlice
 from .spec import RunDemand, SliceCall
 
 #: longer values of rows are not read: the plan of a run, what it has saved, the numbers of its slices
 VALUE_BYTES = 4096
-_PAGE = 500
 #: more events than all assignments of a slice write
 _EVENTS = 200
 
@@ -60,36 +59,32 @@ class PlacedRows:
     async def _wanted(self, job: Job) -> RunDemand | None:
         if job.id not in self._wants:
             try:
-                self._wants[job.id] = msgspec.msgpack.decode(await self._payload(job), type=RunDemand)
+                self._wants[job.id] = msgspec.msgpack.decode(await whole_payload(self._store, job), type=RunDemand)
             except msgspec.DecodeError:
                 self._wants[job.id] = None  # its leader fails it
         return self._wants[job.id]
 
-    async def _payload(self, row: Job) -> bytes:
-        if size_left_out(row.payload) is None:
-            return row.payload
-        [whole] = await self._store.get([row.id])
-        return b"" if whole is None else whole.payload
-
     async def _slices(self, job: Job) -> list[PlacedSlice]:
-        units: list[Job] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.find(Query(parent=job.id, value_bytes=VALUE_BYTES), cursor=cursor, limit=_PAGE)
-            units += [unit for unit in page.jobs if unit.name == SLICE]
-            cursor = page.cursor
-            if cursor is None:
-                break
+        query = Query(parent=job.id, value_bytes=VALUE_BYTES)
+        units = [unit async for unit in all_rows(self._store, query) if unit.name == SLICE]
         return [await self._slice(unit) for unit in units]
 
     async def _slice(self, unit: Job) -> PlacedSlice:
         call = self._calls.get(unit.id)
         if call is None:
-            call = self._calls[unit.id] = msgspec.msgpack.decode(await self._payload(unit), type=SliceCall)
+            call = self._calls[unit.id] = msgspec.msgpack.decode(await whole_payload(self._store, unit), type=SliceCall)
         if unit.status != "pending" or not unit.token:
             return PlacedSlice(unit, call)
         events = await self._store.events(unit.id, after=unit.trimmed_seq, limit=_EVENTS)
         return PlacedSlice(unit, call, tuple(past_assignments(events)))
 
 
-__all__ = ["VALUE_BYTES", "PlacedRows"]
+async def whole_payload(store: JobStore, row: Job) -> bytes:
+    """The payload of a row that was read without long values; empty: the row is gone."""
+    if size_left_out(row.payload) is None:
+        return row.payload
+    [whole] = await store.get([row.id])
+    return b"" if whole is None else whole.payload
+
+
+__all__ = ["VALUE_BYTES", "PlacedRows", "whole_payload"]

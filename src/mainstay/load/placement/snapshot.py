@@ -7,14 +7,12 @@ import contextlib
 import msgspec
 
 from ...control import PLACEMENT, UNSETTLED_JOBS
-from ...model import LEAD_QUEUE, Job, Session
-from ...stores import JobStore, Query
+from ...model import LEAD_QUEUE, Session
+from ...stores import JobStore, Query, all_rows
 from ..kind import KIND
 from .allocation import CoreWait
 from .decisions import NodePool, PlacedRun, decide, node_pool
 from .placed_rows import VALUE_BYTES, PlacedRows
-
-_PAGE = 500
 
 
 class PlacementSnapshot:
@@ -59,7 +57,8 @@ async def read_snapshot(store: JobStore, rows: PlacedRows | None = None) -> Plac
     not change."""
     rows = rows or PlacedRows(store)
     runs: dict[str, PlacedRun] = {}
-    for job in await _unsettled(store):
+    query = Query(kind=KIND.name, queue=LEAD_QUEUE, status=UNSETTLED_JOBS, oldest_first=True, value_bytes=VALUE_BYTES)
+    async for job in all_rows(store, query):
         # the placement leader logs a run that cannot be read; the others are shown
         with contextlib.suppress(msgspec.DecodeError):
             run = await rows.run(job)
@@ -75,18 +74,6 @@ async def read_snapshot(store: JobStore, rows: PlacedRows | None = None) -> Plac
         now_ms=store.clock.now_ms(),
         lease_ms=store.clock.lease_ms(),
     )
-
-
-async def _unsettled(store: JobStore) -> list[Job]:
-    query = Query(kind=KIND.name, queue=LEAD_QUEUE, status=UNSETTLED_JOBS, oldest_first=True, value_bytes=VALUE_BYTES)
-    jobs: list[Job] = []
-    cursor: str | None = None
-    while True:
-        page = await store.find(query, cursor=cursor, limit=_PAGE)
-        jobs += page.jobs
-        cursor = page.cursor
-        if cursor is None:
-            return jobs
 
 
 __all__ = ["PlacementSnapshot", "read_snapshot"]

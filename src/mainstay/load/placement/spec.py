@@ -29,8 +29,6 @@ class CoreDemand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     share: PoolShare = "auto"
     labels: Mapping[str, str] = {}
     """only nodes with all of these labels"""
-    start_by_ms: int | None = None
-    """when the wait for cores ends, by the store's wall clock; None: it waits"""
 
 
 class RunDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +55,8 @@ class SliceCall(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     modules: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
+    node: str = ""
+    """where its cores were free when the run was placed; it may be assigned to another one"""
 
 
 def slice_unit(round_: int, number: int) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...lifecycle import time_text
 from ...words import counted
-from .allocation import CoreNode, CoreWait, bounds_of, could_hold, even_sizes, matching_nodes
+from .allocation import CoreWait
+from .core_pools import CoreNode, bounds_of, could_hold, even_sizes, matching_nodes
 from .spec import CoreDemand
 
 #: jobs, labels and nodes that are named; the rest is counted
@@ -14,14 +14,23 @@ _NAMED = 3
 
 
 def short_wait(wait: CoreWait) -> str:
-    """The reason on the row of the job. It has no numbers that change all the time: each change is a note."""
+    """The reason on the row of the job. It names nothing that changes while others come and go, such as a place in the
+    queue: each change is a write, for every run that waits."""
     demand = wait.request.demand
     if wait.cause == "no_node":
         return f"waits for a node{_with(demand.labels)}"
     if wait.cause == "too_large":
         return f"waits for nodes: it needs {_needs(demand, wait.cores)}, and they have {counted(wait.total, 'core')}"
-    text = f"waits for {_needs(demand, wait.cores)}; place {wait.place} of {wait.of}"
-    return f"{text}; {_after(wait)}" if wait.jobs else text
+    text = f"waits for {_needs(demand, wait.cores)}"
+    match wait.cause:
+        case "lost":
+            return f"{text}: nodes were lost a moment ago"
+        case "beside":
+            return text if demand.share == "exclusive" else f"{text}: a run that runs alone has its nodes"
+        case "behind":
+            return f"{text}, behind earlier runs"
+        case _:
+            return text
 
 
 def long_wait(wait: CoreWait) -> str:
@@ -34,15 +43,18 @@ def long_wait(wait: CoreWait) -> str:
     if wait.cause == "too_large":
         have = "has" if wait.nodes == 1 else "have"
         return f"It needs {needs}. The {nodes} that it may use {have} {counted(wait.total, 'core')} and cannot hold it."
+    if wait.cause == "lost":
+        kept = f"its other {nodes} get no run behind it meanwhile" if wait.nodes else "they may be back soon"
+        return f"It needs {needs}, and nodes of it were lost less than a minute ago; {kept}."
     is_free = "is free" if wait.free == 1 else "are free"
     text = f"It needs {needs}; {wait.free} of {wait.total} {is_free} on {nodes}; place {wait.place} of {wait.of}"
     return f"{text}; {_after(wait)}." if wait.jobs else f"{text}."
 
 
-def deadline_text(demand: CoreDemand, nodes: Sequence[CoreNode], start_by_ms: int) -> str:
-    """The error of a job that got no cores in time."""
-    least, _ = bounds_of(demand, matching_nodes(nodes, demand.labels))
-    return f"got no cores by {time_text(start_by_ms)} (queue deadline): it needs {_needs(demand, least)}"
+def lost_fit(sizes: Sequence[int]) -> str:
+    """Why a run that was placed waits for cores again."""
+    listed = ", ".join(str(size) for size in sizes[:_NAMED]) + (", ..." if len(sizes) > _NAMED else "")
+    return f"waits for cores again: nodes were lost, and the others cannot hold slices of {listed} cores"
 
 
 def demand_problem(demand: CoreDemand, nodes: Sequence[CoreNode]) -> str:
@@ -116,4 +128,4 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-__all__ = ["deadline_text", "demand_problem", "long_wait", "short_wait"]
+__all__ = ["demand_problem", "long_wait", "lost_fit", "short_wait"]

@@ -23,6 +23,8 @@ class SliceRow(msgspec.Struct, frozen=True, kw_only=True):
     windows: str
     resent: str
     """windows that were lost at first, and sent again"""
+    late_windows: str
+    """those that came after their time, and were counted in a later one; empty: none"""
     gap: str
     """how long its part of the load was missing"""
     has_failed: bool
@@ -41,6 +43,7 @@ def slice_rows(summary: Summary) -> list[SliceRow]:
             late=time_text(one.start_late_s),
             windows=f"{one.windows:,}",
             resent=f"{one.repaired_windows:,}",
+            late_windows=f"{one.late_windows:,}" if one.late_windows else "",
             gap=duration_text(round(one.gap_s, 1)) if one.gap_s else "",
             has_failed=one.failed > 0,
             is_lost=bool(one.loss),

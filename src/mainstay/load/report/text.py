@@ -36,6 +36,7 @@ _IMPORTANCE = (
         "cores",
         "clock",
         "late",
+        "late windows",
         "p99",
         "p50",
         "p95",
@@ -251,13 +252,14 @@ def _show_slices(summary: Summary, console: Console) -> None:
     _heading(slices_title(summary), console)
     rows = slice_rows(summary)
     shown = rows if len(rows) <= _SLICES else sorted(rows, key=lambda row: not row.is_lost)[:_SLICES]
-    heads = ["cores", "requests", "failed", "clock", "late"] + ["missing"] * any(row.gap for row in rows)
+    heads = ["cores", "requests", "failed", "clock", "late"]
+    heads += ["late windows"] * any(row.late_windows for row in rows) + ["missing"] * any(row.gap for row in rows)
     cells = [
         (
             Text(row.node, style="red" if row.is_lost else ""),
             _cells(
                 {"cores": row.cores, "requests": row.requests, "failed": row.failed}
-                | {"clock": row.clock, "late": row.late, "missing": row.gap},
+                | {"clock": row.clock, "late": row.late, "late windows": row.late_windows, "missing": row.gap},
                 failed=int(row.has_failed),
             ),
         )

@@ -20,6 +20,8 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from ...errors import InvalidInput
 from ..extra import extra_needed
 from .model import Latency, Sketch
@@ -221,6 +223,29 @@ def merged(sketches: Iterable[Sketch | None]) -> Sketch | None:
         if number_of(high) - number_of(low) < _SPAN:
             return _merged_densely(present, low, high)
     return Histogram(present).sketch()
+
+
+def coarser(sketch: Sketch, bits: int) -> Sketch:
+    """The same values in fewer buckets: each is as wide as 2**bits of them. Count, sum, lowest and highest stay exact.
+
+    >>> coarser(sketch_of(array("d", [0.25, 0.2501, 0.26, 4.0])), 5).n
+    [3, 1]
+    """
+    if not bits:
+        return sketch
+    first, last = number_of(sketch.low), number_of(sketch.high)
+    counts: dict[int, int] = {}
+    for at, n in zip(sketch.at, sketch.n, strict=True):
+        # the middle of the wide bucket, which must not be beyond the values; zero stays zero
+        middle = min(max((at >> bits << bits) + (1 << bits >> 1), first), last) if at else 0
+        counts[middle] = counts.get(middle, 0) + n
+    rising = sorted(counts)
+    return replace(sketch, at=rising, n=[counts[at] for at in rising])
+
+
+def error_of(bits: int) -> float:
+    """How far a percentile of a `coarser` sketch may be from the value of its rank, as a share of that value."""
+    return 2.0**bits / 2**8
 
 
 def _merged_densely(sketches: Sequence[Sketch], low: float, high: float) -> Sketch:

@@ -103,6 +103,8 @@ class MetricStats(msgspec.Struct, omit_defaults=True, kw_only=True):
 class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The state of a generator process itself within a window."""
 
+    node: str = ""
+    """where it runs; empty: on this machine"""
     lag: float = 0.0
     """the longest delay of its event loop, in seconds"""
     cpu: float = 0.0
@@ -377,7 +379,8 @@ class SliceReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     end_s: float | None = None
     """the time of the plan up to which its numbers are known; None: to the end"""
     clock_doubt_s: float | None = None
-    """how far the measured clock of its machine may be off; None: it was never measured"""
+    """how far the measured clock of its machine may have been off when its load was ordered; None: it was never
+    measured"""
     start_late_s: float = 0.0
     """between the agreed instant and the start of its last process"""
     windows: int = 0

@@ -34,8 +34,10 @@ WAIT_S = 3
 SHORTEST_S = 0.5
 #: Above this share of the limit, the next connections may fail
 FILES = 0.9
-
-_MORE = "add --processes or machines"
+#: Of more nodes, or processes of one machine, those after these are only named
+MOST = 8
+#: of a process that is not in a window
+_UNHEARD = Health()
 
 
 class _Wait(NamedTuple):
@@ -84,7 +86,8 @@ class _Waits:
 class _Process:
     """One generator process, in whole seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.lag = 0.0
         self.cpu = 0.0
         self.buckets = 0
@@ -134,6 +137,37 @@ class _Process:
             self.busy_s, self.busiest = ran / SECOND, self._all_cpu / self._all_buckets
 
 
+class _Group(NamedTuple):
+    """Processes that are judged together: those of a node, or a single one of this machine."""
+
+    node: str
+    """empty: this machine"""
+    processes: list[_Process]
+
+    @property
+    def name(self) -> str:
+        return f"node {self.node}" if self.node else f"process {self.processes[0].number}"
+
+    @property
+    def more(self) -> str:
+        """How the load gets more cores."""
+        return "add --cores or --nodes" if self.node else "add --processes or machines"
+
+    def reason(self, blamed: list[_Process], one: str, several: str, rest: str) -> str:
+        """A reason that names the node and which of its processes: `one` or `several` of them, then the rest.
+
+        >>> group = _Group("n2", [_Process(4), _Process(5)])
+        >>> group.reason(group.processes[:1], "{} was late", "{} were late", " by 2 s")
+        'node n2: process 4 was late by 2 s'
+        >>> group.reason(group.processes, "{} was late", "{} were late", " by up to 2 s")
+        'node n2: 2 of 2 processes were late by up to 2 s'
+        """
+        where = f"node {self.node}: " if self.node else ""
+        if len(blamed) == 1:
+            return f"{where}{one.format(f'process {blamed[0].number}')}{rest}"
+        return f"{where}{several.format(f'{len(blamed)} of {len(self.processes)} processes')}{rest}"
+
+
 class TrustWatch:
     """Watches the generator. Takes the windows that are merged over all processes, in order.
 
@@ -145,7 +179,8 @@ class TrustWatch:
     """
 
     def __init__(self) -> None:
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[tuple[str, int], _Process] = {}
+        """by node and number: a slice that was replaced has the same numbers on another node"""
         self._origin = -1
         self._second = 0
         self._calls = 0
@@ -167,11 +202,12 @@ class TrustWatch:
         if (window.bucket - self._origin) // SECOND > self._second:
             self._close((window.bucket - self._origin) // SECOND)
         for number, health in window.health.items():
-            self._processes.setdefault(number, _Process()).add(health, window.width)
-        for number, process in self._processes.items():
+            self._process(health.node, number).add(health, window.width)
+        for (node, number), process in self._processes.items():
             # a process whose loop was blocked reports that time later
-            own = window.health.get(number) or Health()
-            process.waits.add(_Wait(window.width, own.waited, own.throttled))
+            own = window.health.get(number, _UNHEARD)
+            waited = own if own.node == node else _UNHEARD
+            process.waits.add(_Wait(window.width, waited.waited, waited.throttled))
         self._arrivals += window.arrivals
         self._dropped += window.dropped
         self._unbegun += window.unbegun
@@ -188,6 +224,12 @@ class TrustWatch:
                     self._calls += sketch.count
                     self._time_s += sketch.total
 
+    def _process(self, node: str, number: int) -> _Process:
+        found = self._processes.get((node, number))
+        if found is None:
+            found = self._processes[node, number] = _Process(number)
+        return found
+
     def _close(self, second: int) -> None:
         mean_s = self._time_s / self._calls if self._calls else 0.0
         for process in self._processes.values():
@@ -196,11 +238,12 @@ class TrustWatch:
 
     def trust(self) -> Trust:
         """Judged by the finished seconds."""
-        reasons = [*self._load(), *self._files()]
-        for number, process in sorted(self._processes.items()):
-            reasons += self._lag(number, process)
-            reasons += self._cpu(number, process)
-            reasons += _wait(number, process.waits.worst)
+        reasons = [*self._load(), *self._no_files_left()]
+        blamed = [(group, why) for group in self._groups() if (why := self._judge(group))]
+        for _, why in blamed[:MOST]:
+            reasons += why
+        if others := [group.name for group, _ in blamed[MOST:]]:
+            reasons.append(f"{len(others):,} more had such problems: {', '.join(others)}")
         return Trust(ok=not reasons, reasons=reasons)
 
     def finish(
@@ -251,54 +294,101 @@ class TrustWatch:
             )
         return reasons
 
-    def _files(self) -> list[str]:
-        reasons = []
-        if self._no_files:
-            reasons.append(
-                f"{digits(self._no_files)} calls failed because the system opened no more files: raise the limit "
-                "(ulimit -n 65536), or use fewer users in a process"
-            )
-        for number, process in sorted(self._processes.items()):
-            if process.files > FILES * process.files_limit > 0:
-                reasons.append(
-                    f"process {number} had {digits(process.files)} of at most {digits(process.files_limit)} files "
-                    "open: raise the limit (ulimit -n 65536), or use fewer users in a process"
-                )
-        return reasons
-
-    def _lag(self, number: int, process: _Process) -> list[str]:
-        if process.late_s < max(1, LAG_SECONDS * self._second):
+    def _no_files_left(self) -> list[str]:
+        if not self._no_files:
             return []
         return [
             (
-                f"the event loop of process {number} was up to {time_text(process.latest)} late, in {process.late_s} "
-                f"of {max(self._second, 1)} s: times include that; {_MORE}, or do less in the steps"
+                f"{digits(self._no_files)} calls failed because the system opened no more files: raise the limit "
+                "(ulimit -n 65536), or use fewer users in a process"
             )
         ]
 
-    def _cpu(self, number: int, process: _Process) -> list[str]:
-        if not process.busy_s:
-            return []
-        # the response times of an open model include the delay; a closed one only sends less
-        closed = "" if self._arrivals else "; calls waited inside the generator, and their times include that"
-        share = share_text(round(process.busiest, 2))
-        return [f"process {number} used {share} of its core for {digits(process.busy_s)} s: {_MORE}{closed}"]
+    # processes --------------------------------------------------------------------------------------
+
+    def _groups(self) -> list[_Group]:
+        """The processes of each node together; those of a run on one machine each for itself."""
+        groups: dict[tuple[str, int], _Group] = {}
+        for (node, number), process in sorted(self._processes.items()):
+            groups.setdefault((node, -1 if node else number), _Group(node, [])).processes.append(process)
+        return list(groups.values())
+
+    def _judge(self, group: _Group) -> list[str]:
+        """What its processes ran out of."""
+        return [*_files(group), *_lag(group, self._second), *_cpu(group, is_open=self._arrivals > 0), *_wait(group)]
 
 
-def _wait(number: int, worst: _Wait) -> list[str]:
-    if worst.part <= WAIT:
+def _files(group: _Group) -> list[str]:
+    blamed = [one for one in group.processes if one.files > FILES * one.files_limit > 0]
+    if not blamed:
         return []
-    waited = (
-        f"process {number} was ready to run but had no core for {share_text(round(worst.part, 2))} of "
-        f"{digits(worst.seconds)} s, and times include that: "
-    )
-    if worst.throttled_s > worst.waited_s / 2:
-        return [
-            f"{waited}its control group had used up its CPU time; raise its quota (cpu.max), or use fewer --processes"
-        ]
+    worst = max(blamed, key=lambda one: one.files / one.files_limit)
+    had = f"{digits(worst.files)} of at most {digits(worst.files_limit)} files open"
+    where = " there" if group.node else ""
     return [
-        (
-            f"{waited}other programs use the cores of this machine; end them, use no more --processes than there are "
-            "free cores, or test from another machine"
+        group.reason(
+            blamed,
+            f"{{}} had {had}",
+            f"{{}} had up to {had}",
+            f": raise the limit{where} (ulimit -n 65536), or use fewer users in a process",
+        )
+    ]
+
+
+def _lag(group: _Group, seconds: int) -> list[str]:
+    blamed = [one for one in group.processes if one.late_s >= max(1, LAG_SECONDS * seconds)]
+    if not blamed:
+        return []
+    latest, late_s = max(one.latest for one in blamed), max(one.late_s for one in blamed)
+    return [
+        group.reason(
+            blamed,
+            f"the event loop of {{}} was up to {time_text(latest)} late, in {late_s}",
+            f"the event loops of {{}} were up to {time_text(latest)} late, in up to {late_s}",
+            f" of {max(seconds, 1)} s: times include that; {group.more}, or do less in the steps",
+        )
+    ]
+
+
+def _cpu(group: _Group, *, is_open: bool) -> list[str]:
+    blamed = [one for one in group.processes if one.busy_s]
+    if not blamed:
+        return []
+    # the response times of an open model include the delay; a closed one only sends less
+    closed = "" if is_open else "; calls waited inside the generator, and their times include that"
+    share = share_text(round(max(one.busiest for one in blamed), 2))
+    busy_s = digits(max(one.busy_s for one in blamed))
+    return [
+        group.reason(
+            blamed,
+            f"{{}} used {share} of its core for {busy_s}",
+            f"{{}} used up to {share} of their cores for up to {busy_s}",
+            f" s: {group.more}{closed}",
+        )
+    ]
+
+
+def _wait(group: _Group) -> list[str]:
+    blamed = [one for one in group.processes if one.waits.worst.part > WAIT]
+    if not blamed:
+        return []
+    worst = max((one.waits.worst for one in blamed), key=lambda one: one.part)
+    share = f"{share_text(round(worst.part, 2))} of {digits(worst.seconds)} s, and times include that"
+    if worst.throttled_s > worst.waited_s / 2:
+        fewer = "let the node join with fewer --cores" if group.node else "use fewer --processes"
+        todo = f"its control group had used up its CPU time; raise its quota (cpu.max), or {fewer}"
+    elif group.node:
+        todo = "other programs use the cores of this machine; end them, or let the node join with fewer --cores"
+    else:
+        todo = (
+            "other programs use the cores of this machine; end them, use no more --processes than there are free "
+            "cores, or test from another machine"
+        )
+    return [
+        group.reason(
+            blamed,
+            f"{{}} was ready to run but had no core for {share}",
+            f"{{}} were ready to run but had no core for up to {share}",
+            f": {todo}",
         )
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from ...control.explain import as_heard
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, check_id
@@ -48,7 +49,9 @@ async def load(view: PageView) -> Response:
     texts = await texts_of(view.served.store, job, view.masker)
     summary = await in_thread(lambda: _shown_summary(job, texts), size_of(job))
     content = await in_thread(lambda: _content(summary), size_of(job))
-    places = await load_places(view.served.store, job, summary)
+    # a node that no manager hears has no free cores
+    heard = as_heard(view.served.store, await view.site.cluster_facts(view.served))
+    places = await load_places(heard, job, summary)
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load/load.html",

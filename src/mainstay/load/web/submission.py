@@ -86,9 +86,13 @@ class RunSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PlacementQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that is not submitted yet."""
+    """A run that is not submitted yet, as far as its client knows."""
 
     demand: CoreDemand
+    name: Text | None = None
+    """of the test"""
+    key: Text | None = None
+    """if a run of the test was submitted with this key, nothing is wrong: it is stored"""
 
 
 class PlacementAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +106,10 @@ async def check_placement(ask: ApiRequest[NoParameters, PlacementQuestion]) -> R
     _bundles(ask.site.cluster)
     with extra_needed("a load test on nodes"):
         from ..fleet.submission import core_problem  # noqa: PLC0415 - an extra that most servers do without
+        from ..fleet.submission_steps import AskCoreProblem  # noqa: PLC0415
 
-    return json_response(PlacementAnswer(problem=await core_problem(ask.served.store, ask.body.demand)))
+    question = AskCoreProblem(ask.body.demand, ask.body.name or "", ask.body.key)
+    return json_response(PlacementAnswer(problem=await core_problem(ask.served.store, question)))
 
 
 async def submit_run(ask: ApiRequest[NoParameters, RunSubmission]) -> Response:
@@ -113,24 +119,25 @@ async def submit_run(ask: ApiRequest[NoParameters, RunSubmission]) -> Response:
     bundles = _bundles(ask.site.cluster)
     with extra_needed("a load test on nodes"):
         from ..fleet.checked_run import check_in_bundle, checked_run  # noqa: PLC0415 - as above
-        from ..fleet.submission import core_problem, fleet_payload  # noqa: PLC0415
-        from ..fleet.submission_steps import FleetRequest  # noqa: PLC0415
+        from ..fleet.submission import core_problem, is_submitted, run_job  # noqa: PLC0415
+        from ..fleet.submission_steps import AskCoreProblem, FleetRequest  # noqa: PLC0415
         from ..handler import limits_on_nodes  # noqa: PLC0415
-    key, store = key_header(ask), ask.served.store
+    options, store = body.job_options(key_header(ask)), ask.served.store
     try:
         run = checked_run(body.run, refusal)
-        if run.code:
-            check_in_bundle(run, await _manifest(bundles, run.code))
-        if problem := await core_problem(store, run.demand):
-            raise InvalidInput("demand", problem)
+        # a repeated request gets its run also if its nodes, or the bundle, have gone since
+        if not await is_submitted(store, run.spec.order.name, options.get("key")):
+            if run.code:
+                check_in_bundle(run, await _manifest(bundles, run.code))
+            if problem := await core_problem(store, AskCoreProblem(run.demand)):
+                raise InvalidInput("demand", problem)
     except InvalidInput as error:
         raise InvalidInput(f"run.{error.field}", error.rule) from None
     name = run.spec.order.name
     ask.audit_entry.result |= {"name": name, "code": run.code}
     wait_s = None if body.wait is None else seconds(body.wait, field="wait")
-    payload = fleet_payload(FleetRequest(run, wait_s), now_ms=store.clock.now_ms())
-    plan = ask.control.jobs.plan(**limits_on_nodes(run.spec.plan) | body.job_options(key), kind=KIND.name)
-    made = await ask.control.jobs.submit_request(payload.request(name, plan))
+    plan = ask.control.jobs.plan(**limits_on_nodes(run.spec.plan) | options, kind=KIND.name)
+    made = await ask.control.jobs.submit_request(run_job(FleetRequest(run, wait_s), name, plan))
     ask.audit_entry.result["id"] = made.id
     answer = SubmitResponse(id=made.id, created=made.created, durability=made.durability)
     location = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"

@@ -2,9 +2,9 @@
 
 A row *belongs* to a node if one of its sessions holds it. It may read such rows, their parents, their siblings below
 the same parent, the jobs that they wait for, the members of their group, and jobs that the node itself submitted.
-It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does.
-While it holds the driver of a job, it moves that job and its units, too. All that it sends is checked against what is
-stored, never against what it says about it.
+It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does. If
+it holds the driver of a job, it moves that job and its units, too. All that it sends is checked against what is stored,
+never against what it says about it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from ...errors import InvalidInput, Overloaded, RoleRefused, SessionLost
 from ...kinds import kinds
 from ...lifecycle import ABANDONED, table_of
-from ...model import BLANK, Job, Lane, Session, driver_id, driver_ids
+from ...model import BLANK, Job, Lane, Session, driver_id, driver_ids, is_reserved
 from ..port import ChangeResult, JobStore, NewJob, Query
 from .wire import WireChange, read_move
 
@@ -281,7 +281,7 @@ class NodeRole:
             raise self._refused(method, "a new job waits, or is due")
         if max(job.created_ms, job.changed_ms) > self._store.clock.now_ms() + _AHEAD_MS:
             raise InvalidInput("created_ms", "is in the future")
-        if _is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
+        if is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
             raise self._refused(method, f"the queue {job.queue} is reserved")
         keys = new.key is None or (new.key.scope, new.key.name) == (job.name, job.key)
         if not keys or (job.unique_key is not None and not job.unique_key.startswith(f"{job.name}/")):
@@ -357,7 +357,7 @@ class NodeRole:
     def _require_queues(self, method: str, queues: Sequence[str]) -> None:
         if len(queues) > _MANY:
             raise InvalidInput("queues", f"at most {_MANY} in one call")
-        if reserved := [queue for queue in queues if _is_reserved(queue)]:
+        if reserved := [queue for queue in queues if is_reserved(queue)]:
             raise self._refused(method, f"the queue {reserved[0][:80]} is reserved")
         allowed = self._queues(self._name)
         if allowed is None:
@@ -418,10 +418,6 @@ class _View:
             for job_id in self._held or ():
                 self._awaited.update(await self._store.awaited(job_id))
         return self._awaited
-
-
-def _is_reserved(queue: str) -> bool:
-    return queue.startswith("@")
 
 
 def _queue_of(kind: str) -> str:

@@ -32,6 +32,8 @@ async def open_socket(
     """A connected socket, and the times of its opening."""
     began = _now()
     place = proxy or parts
+    if network.lease.is_over():
+        await network.lease.wait()
     try:
         if place.unix is not None:
             addresses = [Address(socket.AF_UNIX, place.unix)]

@@ -25,6 +25,8 @@ _READ = 16 * 1024
 _READ_MORE = 256 * 1024
 #: returns all ready connections at once; without it, the loop reports each one
 _EPOLL = hasattr(select, "epoll")
+#: how long calls wait that may not be sent, before they try again
+_HELD_S = 0.05
 #: connections that are read in one round
 _AT_ONCE = 256
 
@@ -126,6 +128,12 @@ class Turns:
             self._send()
 
     def _send(self) -> None:
+        if self._network.lease.is_over():
+            # they wait for its renewal, or are aborted
+            self._sending = bool(self._unsent)
+            if self._sending:
+                self._loop.call_later(_HELD_S, self._send)
+            return
         unsent, self._unsent = self._unsent, []
         self._sending = False
         self._network.sent += len(unsent)

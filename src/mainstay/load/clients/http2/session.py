@@ -79,6 +79,9 @@ class HTTP2Client(HTTPMethods[Calling]):
                 if attempt == _MOST_TRIES:
                     raise
                 continue
+            if self._network.lease.is_over():
+                await self._network.lease.wait()
+                continue  # the connection may have ended
             waiting = PendingCall(started=started, limits=call.limits, what=call.what)
             exchange = connection.start(call, waiting, opening)
             self._network.resent += wasted > 0

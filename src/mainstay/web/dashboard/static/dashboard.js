@@ -51,7 +51,7 @@ const live = {
     const stream = (this.stream = new EventSource(url));
     stream.onopen = () => { this.lost = false; this.hear(); };
     stream.onerror = () => { this.lost = stream.readyState !== EventSource.CLOSED; this.tell(); };
-    for (const kind of ["snapshot", "page", "event", "job", "progress", "cluster", "cores", "journal"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
+    for (const kind of ["snapshot", "page", "event", "job", "progress", "cluster", "change", "cores", "journal"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
     for (const kind of ["alive", "trouble"]) stream.addEventListener(kind, () => this.hear());
     // a settled job sends no more messages; polling notices a retry
     stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.hear(); });

@@ -28,6 +28,7 @@ from prices import PATH
 class Shop(Workflow):
     vus = 4
     duration = "2s"
+    think = "10ms"
     data = Feed.csv("users.csv")
 
     @step()

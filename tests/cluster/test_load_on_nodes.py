@@ -21,6 +21,7 @@ import pytest_asyncio
 from mainstay import App
 from mainstay.bundles import BundleLimits
 from mainstay.cluster.operator import operator_store
+from mainstay.control.explain import explained
 from mainstay.errors import InvalidInput
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
 from mainstay.load.fleet.fleet_reports import start_skew_s
@@ -366,10 +367,12 @@ async def test_the_second_of_two_exclusive_runs_waits_for_the_first(
         before = await first.loads_from(2)
 
         async def waits() -> str | None:
-            row = await second.row()
-            return row.reason if row.reason and first.id in row.reason else None
+            found = await explained(cluster.store, second.id)
+            sentences = [each for section in found.sections for each in section.sentences]
+            return next((each for each in sentences if first.id in each), None)
 
-        reason = await until(waits)
+        why = await until(waits)
+        row = await second.row()
         assert await second.units() == []
         asked_s = time.monotonic()
         summaries = [await first.cancelled()]
@@ -377,7 +380,8 @@ async def test_the_second_of_two_exclusive_runs_waits_for_the_first(
         alive = [pid for pid in before if is_alive(pid)]
         summaries.append(await second.cancelled())
 
-        assert "no other run beside it" in reason
+        assert "place 1 of 1" in why
+        assert row.reason == "waits for 3 cores and no other run beside it"
         assert [sum(report.processes for report in found.slices) for found in summaries] == [2, 3]
         begins_s = target.begins_s()
         # no request begins any more, and the cores are free for the second

@@ -1,22 +1,32 @@
-"""A cluster on PostgreSQL whose servers are restarted under load: what was acknowledged is done once, and what the
-target counted is in the report."""
+"""A cluster on PostgreSQL whose servers are restarted under load, or that loses all its processes at once: what was
+acknowledged is done, and what the target counted is in the report."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from mainstay.errors import MainstayError
 from mainstay.load import FleetDemand, load_file
 from mainstay.load.sources import LoadTest
 from servers import Postgres, folder
 from tests.cluster.load_target import TEST, LoadTarget, load_target
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
+from tests.cluster.marked_processes import family
 from tests.cluster.node_runs import assert_nothing_was_lost, node_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+#: after a power cut, until everything works again
+BACK_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +113,46 @@ async def restarted(cluster: RunningCluster, killed: int) -> None:
         return cluster.pid("nats") not in (0, killed) or None
 
     await until(look)
+
+
+async def test_after_a_power_cut_everything_is_back_within_30_s_with_every_acknowledged_job(
+    tmp_path: Path, cluster: RunningCluster, server: Postgres, target: LoadTarget, shop: LoadTest
+) -> None:
+    await cluster.ready(2)
+    file, tasks, is_cut = tmp_path / "go", list[str](), asyncio.Event()
+
+    async def submit() -> None:
+        with contextlib.suppress(MainstayError):
+            while not is_cut.is_set():
+                tasks.append(await cluster.submit("add", a=len(tasks), b=1))
+
+    async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
+        before = await run.loads_from(2)
+        held = [await cluster.submit("hold", file=str(file)) for _ in range(4)]
+        started = await cluster.running(held)
+        submitting = asyncio.create_task(submit())
+        await run.sends(20)
+
+        for pid in [pid for process in cluster.file.processes for pid in family(process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        server.kill()
+        is_cut.set()
+        server.start()
+        back_s = time.monotonic()
+        await submitting
+        await cluster.taken_back(held)
+        file.touch()
+        rows = await cluster.settled([*held, *tasks])
+        now = await run.loads_from(4)
+        took_s = time.monotonic() - back_s
+        found = await run.cancelled()
+        print(f"back after {took_s:.1f} s, with {len(rows)} jobs")
+
+    assert {row.status for row in rows} == {"succeeded"}
+    assert [row.token for row in started] == [1] * len(held)
+    assert took_s < BACK_S
+    assert len(now - before) == 2
+    assert 0 < found.requests <= target.total
+    assert sum(bool(report.loss) for report in found.slices) == 2
+    assert await cluster.store.check() == []

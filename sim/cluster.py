@@ -55,6 +55,7 @@ from .bus_weather import BusWeather
 from .cluster_hosts import CLUSTER, ManagerMachine, NodeMachine, WorkerOfNode
 from .faults import BusFaultKind, Fault, FaultKind
 from .faulty_world import Gate, insist
+from .floods import flood_with_reads
 from .linearizability import Operation
 from .nodes import SKEW_S, NodesWorld, Phase
 from .run_places import RunPlace, RunPlaces
@@ -91,6 +92,7 @@ _BUS_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {
     "split": (8, 70.0),
     "lossy": (3, 40.0),
     "bus_outage": (1, 45.0),
+    "flood": (2, 4.0),
     "outage": (1, 20.0),
 }
 
@@ -306,12 +308,12 @@ class ClusterWorld(NodesWorld):
         """Two runs of the same work go on."""
         if self.may_not_know(one) or self.may_not_know(other):
             return
-        self._found(
+        self.found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
             f"and at {other.host.name} with token {other.token}"
         )
 
-    def _found(self, text: str) -> None:
+    def found(self, text: str) -> None:
         self.broken.append(text)
         self.note(f"VIOLATION {text}")
 
@@ -359,7 +361,7 @@ class ClusterWorld(NodesWorld):
         )
         unanswered = worker.is_isolated or worker.is_unheard
         if not paused and session in worker.supervisor.sessions and not unanswered:
-            self._found(f"{lead.holder} closed {session}, although {machine.name} beats and is answered")
+            self.found(f"{lead.holder} closed {session}, although {machine.name} beats and is answered")
 
     # faults -------------------------------------------------------------------------------------
 
@@ -379,8 +381,16 @@ class ClusterWorld(NodesWorld):
             change(at, 1)
             await asyncio.sleep(fault.for_s)
             change(at, -1)
+        elif fault.kind == "flood":
+            await asyncio.sleep(fault.at_s)
+            self.note(f"fault {fault}")
+            await self.flood(fault.host, fault.for_s)
         else:
             await super()._inflict(fault)
+
+    async def flood(self, host: str, for_s: float) -> None:
+        """A host asks or sends more than it may."""
+        await flood_with_reads(self, host, for_s)
 
     def _client_name(self, host: str) -> str:
         role = "manager" if host in self.managers else "node" if host in self.nodes else "operator"

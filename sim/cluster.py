@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mainstay import App
 from mainstay.bus import Bus, MemoryBus
 from mainstay.cluster.liveness_settings import LivenessSettings
@@ -37,7 +39,7 @@ from mainstay.control import Control, JobRequest
 from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Job, Leadership
 from mainstay.node import LeaderRun, Node, NodeResult
-from mainstay.stores import ClaimReport
+from mainstay.stores import ClaimReport, Page, Query
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
 from mainstay.testing import (
@@ -126,6 +128,10 @@ class ClusterWorld(NodesWorld):
         self.network = FaultyBusNetwork(rng=self.rng("network"))
         self.weather = BusWeather(self.network, self.host_names(), calm)
         self.places = RunPlaces(loop)
+        self.skews_s: dict[str, float] = {}
+        """by host: how far a script has set its time of the store, from its next start on"""
+        self.stale: dict[str, dict[str, Job]] = {}
+        """by host: the rows as the replica has them that it reads from; those that are not in it are new"""
         self.submitted: dict[str, list[Operation[str, str]]] = {}
         """by key: the submits, and which job was the answer"""
         self.manager_machines: dict[str, ManagerMachine] = {}
@@ -200,9 +206,10 @@ class ClusterWorld(NodesWorld):
 
     def link(self, name: str) -> FaultyStore:
         made = super().link(name)
-        self.gates[name] = closing = _WatchedGate(self.store, self)
+        self.gates[name] = closing = _WatchedGate(self.store, self, name)
         watched = FaultyStore(closing, rng=self.rng(f"link {name} {self.started}"), faults=made.faults)
-        watched.clock = LoopClock(self.loop, skew_s=self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S))
+        drawn_s = self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S)
+        watched.clock = LoopClock(self.loop, skew_s=self.skews_s.get(name, drawn_s))
         self.links[name] = watched
         return watched
 
@@ -580,9 +587,20 @@ class ClusterUser:
 class _WatchedGate(Gate):
     """Shows the world which sessions leaders close, and what claims save."""
 
-    def __init__(self, store: MemoryStore, world: ClusterWorld) -> None:
+    def __init__(self, store: MemoryStore, world: ClusterWorld, host: str) -> None:
         super().__init__(store)
         self._world = world
+        self._host = host
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return [row and self._stale(row) for row in await self._store.get(ids)]
+
+    async def find(self, query: Query, **options: Any) -> Page:
+        page = await self._store.find(query, **options)
+        return msgspec.structs.replace(page, jobs=[self._stale(row) for row in page.jobs])
+
+    def _stale(self, row: Job) -> Job:
+        return self._world.stale.get(self._host, {}).get(row.id, row)
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         if lead is not None:

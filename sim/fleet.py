@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from mainstay.load.fleet import FleetMember, FleetRecord, FleetRunner, FleetSettings, SliceService
+from mainstay.load.fleet.messages import SliceEnd
 from mainstay.load.fleet.spec import OnLoss
 from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.stats.model import Window
@@ -58,6 +59,10 @@ class SimulatedAssignments:
         self.given_up.append((number, token, why))
         self.end(number, token, f"the leader gave it up ({why})")
 
+    async def end_of(self, number: int, token: int) -> SliceEnd | None:
+        ends = [end for member in self._fleet.all_members for end in member.ends if member.number == number]
+        return next((end for end in reversed(ends) if end.token == token), None)
+
     def waiting(self, number: int) -> str:
         return f"slice {number} waits for a free core"
 
@@ -98,7 +103,8 @@ class SimulatedMember:
         self.released = asyncio.Event()
         self.starts = 0
         """how often its load began, as it would be stored"""
-        self.ends: list[Any] = []
+        self.ends: list[SliceEnd] = []
+        """of its loads, as they would be stored"""
         self._fleet = fleet
         self.service = SliceService(
             fleet.network.client(f"{member.node}.{number}", host=member.node),
@@ -123,7 +129,7 @@ class SimulatedMember:
     async def _note_start(self) -> None:
         self.starts += 1
 
-    async def _note_end(self, end: Any) -> None:
+    async def _note_end(self, end: SliceEnd) -> None:
         self.ends.append(end)
 
     def _make(self, *given: Any, until: Callable[[], float], **named: Any) -> SimulatedRunner:

@@ -10,7 +10,7 @@ import msgspec
 from mainstay.control import Control, JobRequest, OptionReader
 from mainstay.load import LoadOptions, Provide, Use, Workflow, depends, setup, state, step
 from mainstay.load.fleet.spec import CoreDemand, FleetOptions
-from mainstay.load.handler import limits_of
+from mainstay.load.handler import limits_on_nodes
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest
 from mainstay.model import LEAD_QUEUE
@@ -114,7 +114,7 @@ def load_request(control: Control, options: FleetOptions, **given: Any) -> JobRe
 
 def _limits(options: FleetOptions) -> dict[str, Any]:
     load = LoadOptions(**{name: getattr(options, name) for name in LoadOptions.__struct_fields__})
-    return limits_of(PlannedRun(TEST, load).plan)
+    return limits_on_nodes(PlannedRun(TEST, load).plan)
 
 
 def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:

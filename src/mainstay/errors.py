@@ -29,6 +29,7 @@
     ├── CallFailed              a call of a load test got no response; `kind` says what failed
     ├── RequestRefused          a Mainstay server refused a request; `reason` says why
     ├── ServerUnreachable       a Mainstay server did not answer, after all retries
+    ├── ReconnectFailed         a run that is followed could not be reached for a minute; it goes on
     ├── BusError                a message could not be sent over the bus, or was not answered
     │   ├── NoResponders        nothing is subscribed to the subject of a request
     │   ├── RequestTimeout      a request was not answered in time; it may have been processed
@@ -54,6 +55,7 @@
         ├── WrongAuditKey       the audit trail was sealed with another key, or with none
         ├── UnsafeEngine        the engine version has a bug that can lose data here
         ├── StoreUnavailable    the server does not answer, or its connection was lost
+        │   └── DurabilityUnknown   a submit was not confirmed in time: it may be stored; names the job
         └── StoreClosed         used after close
 
 Each message says what happened, to which job, and what to do next. `code` is stable, for scripts and the HTTP API.
@@ -594,6 +596,39 @@ class StoreUnavailable(StoreError):
     """
 
     code = "store_unavailable"
+
+
+class ReconnectFailed(MainstayError):
+    """A program that follows a run has reached nothing of its cluster for a minute. The run goes on."""
+
+    code = "reconnect_failed"
+
+    def __init__(self, job_id: str, silent_s: float, *, why: BaseException, cancelling: bool) -> None:
+        self.id = job_id
+        uncancelled = (
+            f" The cancel has not reached it: repeat it with mainstay jobs cancel {job_id}." if cancelling else ""
+        )
+        super().__init__(
+            f"nothing of the cluster could be reached for {silent_s:.0f} s ({why}); load test {job_id} goes on there."
+            f"{uncancelled} See its numbers with: mainstay load report {job_id}"
+        )
+
+
+class DurabilityUnknown(StoreUnavailable):
+    """A submit was not confirmed in time. It has not failed: submit it again with the same key, which gives the same
+    job. `id` is that of the job, if this submit made it; `reached` is the level that is known to be reached, or
+    empty."""
+
+    code = "durability_unknown"
+
+    def __init__(self, job_id: str, reached: str, why: BaseException) -> None:
+        self.id = job_id
+        self.reached = reached
+        known = f"it is stored (durability {reached})" if reached else "nothing is known of it"
+        super().__init__(
+            f"job {job_id} may have been submitted: {known}, and no confirmation came in time ({why}). Submit it again "
+            "with the same key: that gives the same job, or submits it now"
+        )
 
 
 class StoreClosed(StoreError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from mainstay.cluster.cli import view
 from mainstay.cluster.cli.routes import show_routes
 from mainstay.cluster.core_view import ClusterCores, CoreRun, cluster_cores
-from mainstay.cluster.status import ClusterStatus, NodeBeat, NodeInfo, NodeState
+from mainstay.cluster.status import ClusterStatus, ManagerInfo, NodeBeat, NodeInfo, NodeState
 from mainstay.cluster.web.core_grid import core_grid, run_styles
 from mainstay.control import CoreHolding, CoreUse, CoreWaiter, JobRoutes, UnitAssignment, UnitRoute
 from mainstay.model import Offer, Session
@@ -58,6 +59,22 @@ def status(nodes: list[NodeInfo]) -> ClusterStatus:
     return ClusterStatus(
         cluster="shop", environment="live", at_ms=70_000, manager="m1", managers=[], nodes=nodes, leads=[]
     )
+
+
+def test_the_status_shows_the_load_of_nodes_and_what_managers_lead() -> None:
+    nodes = [msgspec.structs.replace(node("n1"), overload="stressed"), node("n2")]
+    managers = [ManagerInfo(name="m1", led=("j1", "j2")), ManagerInfo(name="m2")]
+    shown = view.status_parts(
+        msgspec.structs.replace(status(nodes), managers=managers), Console(file=io.StringIO(), width=140)
+    )
+
+    lines = printed(shown).splitlines()
+
+    assert "2: m1 (leads 2 jobs), m2" in next(line for line in lines if "managers" in line)
+    assert [line.split()[:3] for line in lines if line.split()[:1] in (["n1"], ["n2"])] == [
+        ["n1", "active", "stressed"],
+        ["n2", "active", "normal"],
+    ]
 
 
 def printed(*parts: object, width: int = 140) -> str:

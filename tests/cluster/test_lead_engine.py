@@ -18,12 +18,14 @@ from mainstay.errors import MissingExtra
 from mainstay.load.fleet.fleet_work import FleetWork
 from mainstay.load.fleet.spec import CoreDemand, FleetOptions
 from mainstay.load.kind import KIND
+from mainstay.load.placement import RunPlacementDuty
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.model import LEAD_QUEUE, Job, Settings
 from mainstay.stores import Query
 from mainstay.testing import FaultyStore, LoopClock, MemoryStore, StoreFaults, VirtualLoop, run_virtual
 from mainstay.worker import LeadHost
+from tests.load.placement.runs import Cluster
 from tests.load.trials import GET, written
 
 
@@ -114,6 +116,35 @@ def test_an_engine_that_a_run_would_not_leave_is_replaced_once_the_store_answers
         await asyncio.sleep(10)
 
         assert (await manager.job(job_id)).awaits_cores
+
+    with_manager(tmp_path, test)
+
+
+def test_a_run_whose_node_goes_away_before_its_slice_is_assigned_waits_again_and_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader waits for the slice; it lets go when the placement leader takes the job from it."""
+
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        job_id = await manager.submit()
+        cluster = await Cluster(manager.behind.store).open()
+        node = await cluster.node("n1", 1, standing=True)
+        while not (await manager.job(job_id)).awaits_cores:
+            await asyncio.sleep(0.1)
+        with monkeypatch.context() as patched:
+            patched.setattr("mainstay.load.placement.duty._MOST_STEPS", 1)
+            await cluster.place()
+        while (await manager.job(job_id)).status != "running":
+            await asyncio.sleep(0.1)
+        await node.die()
+        cluster.duty = RunPlacementDuty(cluster.control)
+        await cluster.place()
+        await asyncio.sleep(600)
+
+        job = await manager.job(job_id)
+        assert (job.status, job.awaits_cores, job.failures) == ("pending", True, 0)
+        assert manager.engine.leads == []
 
     with_manager(tmp_path, test)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from mainstay.cluster.liveness_settings import PRESETS, LivenessSettings
-from mainstay.cluster.node_health import OverloadState, Progress, next_overload, sample_level, treatment
+from mainstay.cluster.node_health import OverloadState, next_overload, sample_level
 from mainstay.errors import InvalidInput, UnknownOption
 from mainstay.model import Settings
 from mainstay.stores.remote import compatible
@@ -67,29 +65,6 @@ def test_versions_with_the_same_major_and_a_neighbouring_minor_work_together(
 ) -> None:
     assert compatible(ours, theirs) is works
     assert compatible(theirs, ours) is works
-
-
-def test_what_is_done_with_a_node_is_decided_for_every_combination() -> None:
-    found = {
-        (live, ready, progress): treatment(live=live, ready=ready, progress=progress)
-        for live in (True, False)
-        for ready in (True, False)
-        for progress in get_args(Progress)
-    }
-    assert found == {
-        (True, True, "normal"): "route",
-        (True, False, "normal"): "hold",
-        (True, True, "stalled"): "ask",
-        (True, False, "stalled"): "ask",
-        (True, True, "stuck"): "drain",
-        (True, False, "stuck"): "drain",
-        (False, True, "normal"): "evict",
-        (False, False, "normal"): "evict",
-        (False, True, "stalled"): "evict",
-        (False, False, "stalled"): "evict",
-        (False, True, "stuck"): "evict",
-        (False, False, "stuck"): "evict",
-    }
 
 
 def levels(*samples: float) -> list[str]:

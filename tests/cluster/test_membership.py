@@ -297,6 +297,26 @@ def test_a_manager_without_its_bus_suspects_no_node(manager: Manager) -> None:
     assert not [action for action in manager.passes(9) if isinstance(action, MarkAway)]
 
 
+def test_the_journal_says_when_the_store_and_the_bus_were_away_and_for_how_long(manager: Manager) -> None:
+    assert notes(manager.do(StoreAway())) == [("store_away", "m1")]
+    assert notes(manager.do(StoreAway())) == []
+    manager.passes(90, *REST)
+    [back] = [action for action in manager.do(StoreBack()) if isinstance(action, JournalNote)]
+    assert (back.event, back.about, back.seconds) == ("store_back", "m1", 90.0)
+    assert back.text == "m1 reaches its store again, after 90 s"
+
+    assert notes(manager.do(BusAway())) == [("bus_away", "m1")]
+    assert notes(manager.do(BusBack())) == [("bus_back", "m1")]
+
+
+def test_the_journal_says_when_a_node_gets_work_after_all_others_and_when_as_before(manager: Manager) -> None:
+    noted = []
+    for cpu in (0.9, 0.9, 0.9, 0.9, 0.75, 0.75, 0.75):
+        noted += notes(manager.beat("n1", cpu=cpu))
+
+    assert noted == [("node_level", "n1"), ("node_level", "n1")]
+
+
 def test_a_manager_that_stood_still_gives_the_nodes_time(manager: Manager) -> None:
     manager.now_s += 600
     actions = manager.do(Tick())
@@ -575,7 +595,7 @@ def test_a_busy_node_is_never_dead_while_it_beats(manager: Manager) -> None:
     manager.passes(600, "n1", *REST, cpu=1.0, memory=0.99)
     assert {manager.of(node) for node in ("n1", *REST)} == {"active"}
     assert manager.state.nodes["n1"].overload.level == "overloaded"
-    assert manager.actions == []
+    assert [notes([action]) for action in manager.actions] == [[("node_level", node)] for node in ("n1", *REST)]
 
 
 # sessions that are only in the store ------------------------------------------------------------------------

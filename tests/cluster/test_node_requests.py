@@ -83,10 +83,12 @@ async def test_the_sessions_of_nodes_have_the_beats_that_managers_heard() -> Non
     for name in ("heard", "away", "unknown"):
         await store.open_session(Session(id=name, worker=name, node=name, standing=True))
     await store.open_session(Session(id="direct", worker="direct", lease_s=8.0))
-    seen = MemberSessions(store, lambda: {"heard": 2.0, "away": 11.0}, away_s=10.0)
+    heard = {"heard": 2.0, "away": 11.0}
+    seen = MemberSessions(store, lambda: heard, away_s=10.0, degraded=lambda: ["heard"])
 
     lease_ms = clock.lease_ms()
     live = {each.id for each in await seen.sessions() if lease_ms - each.beat_ms <= each.lease_s * 1000}
 
     assert live == {"heard", "direct"}
+    assert [each.id for each in await seen.sessions() if each.degraded] == ["heard"]
     assert all(not each.dead for each in await seen.sessions())

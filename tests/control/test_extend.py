@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from mainstay.control import JobRequest, OptionReader
 from mainstay.errors import StaleClaim
-from mainstay.model import Progress
+from mainstay.model import LEAD_QUEUE, Progress
 
 from .conftest import Bench
 
@@ -54,6 +56,23 @@ async def test_the_next_attempt_starts_with_no_extra_time_and_all_its_grants(ben
     assert again.extra_ms == 0
     assert "no progress yet" in (await bench.worker.claims.extend(again)).why
     assert (await bench.worker.claims.extend(again, progress=Progress(done=1))).granted_s == 15
+
+
+async def test_a_run_that_managers_lead_keeps_its_grants_when_another_one_claims_it(bench: Bench) -> None:
+    plan = msgspec.structs.replace(OptionReader(bench.control.settings).read({"timeout": "32s"}), queue=LEAD_QUEUE)
+    await bench.control.jobs.submit_request(JobRequest("shop", None, plan))
+    [job] = await bench.worker.claims.claim([LEAD_QUEUE], (await bench.session()).id, 1)
+    first = [await bench.worker.claims.extend(job, progress=Progress(done=n)) for n in (1, 2)]
+    await bench.worker.attempts.release([job], reason="its manager stops")
+    bench.clock.advance(1)
+    [again] = await bench.worker.claims.claim([LEAD_QUEUE], (await bench.session()).id, 1)
+
+    stale = await bench.worker.claims.extend(again, progress=Progress(done=2))
+    rest = [await bench.worker.claims.extend(again, progress=Progress(done=n)) for n in (3, 4, 5, 6)]
+
+    assert [grant.granted_s for grant in [*first, stale, *rest]] == [16, 8, 0, 4, 2, 1, 0]
+    assert [grant.total_s for grant in [*first, stale, *rest]] == [16, 24, 24, 28, 30, 31, 31]
+    assert "used up" in rest[-1].why
 
 
 async def test_a_lost_claim_gets_no_time(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.stats.tally import from_json
 from mainstay.load.target import TargetOptions, TargetServer
+from tests.load.fleet.fleet_trials import Collected
 from tests.load.trials import GET, ran, run_of, told, until, written
 
 pytestmark = pytest.mark.slow
@@ -276,6 +277,20 @@ async def test_a_threshold_of_the_rate_sees_the_rate_of_the_report(
         # the drain is no part of the time in which requests arrived
         assert (summary.load_s, summary.rate) == (pytest.approx(0.5), pytest.approx(20.0))
         assert summary.elapsed_s > summary.load_s
+
+
+async def test_a_process_sends_windows_also_while_nothing_ends(tmp_path: Path) -> None:
+    test = written(
+        tmp_path,
+        "class Shop(Workflow):\n    @step()\n    async def wait(self) -> None:\n        await asyncio.sleep(1)\n",
+    )
+    planned, output = PlannedRun(test, LoadOptions(processes=1, vus=1, iterations=1)), Collected()
+
+    await LoadRun(planned.spec(), "run-1", clock=SystemClock(), outputs=[output]).run()
+
+    silent = [window.bucket for window in output.windows if not window.iterations]
+    assert len(silent) >= 9
+    assert silent[:9] == list(range(silent[0], silent[0] + 9))
 
 
 async def test_no_drain_at_all_gives_up_at_once(target: TargetServer, tmp_path: Path) -> None:

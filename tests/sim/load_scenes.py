@@ -39,12 +39,21 @@ class LoadScene(ClusterScene, LoadClusterWorld):
         for watch in self.watchers:
             watch(after)
 
-    async def submit_run(self, *, on_loss: str = "replace", layers: int = 1, demand: Any = None, **options: Any) -> str:
-        """Submit a load test: by default with 40 arrivals a second, on four nodes with a core each."""
+    async def submit_run(
+        self,
+        *,
+        on_loss: str = "replace",
+        layers: int = 1,
+        demand: Any = None,
+        job: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> str:
+        """Submit a load test: by default with 40 arrivals a second, on four nodes with a core each. `job` has options
+        of the job."""
         given = {"rate": "40/s", "max_in_flight": 16, **options} if "vus" not in options else options
         wanted = {"nodes": 4, "processes": 4} if demand is None else demand
         made = fleet_options(layers=layers, on_loss=on_loss, demand=wanted, **given)
-        return (await self.control.jobs.submit_request(load_request(self.control, made))).id
+        return (await self.control.jobs.submit_request(load_request(self.control, made, **(job or {})))).id
 
     async def run_under_load(self, **options: Any) -> str:
         """Submit a load test, and wait until all of its processes are under load."""
@@ -52,14 +61,14 @@ class LoadScene(ClusterScene, LoadClusterWorld):
         await self.until_loaded(job)
         return job
 
-    async def until_loaded(self, job: str) -> float:
+    async def until_loaded(self, job: str, *, within_s: float = 100.0) -> float:
         """Wait until all processes of a run are under load; returns after how many seconds they were."""
 
         def loaded() -> bool:
             cores = sum(self.call_of(row).cores for row in self.slices(job))
             return 0 < cores == len(self.loads(job))
 
-        return await self.until(loaded, within_s=100)
+        return await self.until(loaded, within_s=within_s)
 
     def loads(self, job: str) -> list[RunPlace]:
         """The generator processes of a run that are under load now."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,10 +25,13 @@ from mainstay.load.fleet.slice_service import SliceOutcome, SliceService
 from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.fleet.spec import SLICE
 from mainstay.load.generator_process import GeneratorLost
+from mainstay.load.handler import summary_of as summary_from
 from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Header, Summary
 from mainstay.model import Job
+from mainstay.task import Sealer
 from mainstay.testing import BusFaults, StoreFaults
+from mainstay.worker import Context
 from mainstay.worker.engine_session import EngineSession
 from sim.cluster import STOPS_S
 from sim.load_cluster import UnrecordedStream
@@ -66,6 +71,10 @@ def test_a_run_starts_also_over_links_whose_round_trips_vary(seed: int) -> None:
         job = await scene.submit_run(duration="10s")
         [summary] = await scene.finished(job)
         assert summary.requests == 400
+        # windows that came after their time are counted: for the node, and in the metrics of the manager that led
+        managers = [machine.manager.info() for machine in scene.manager_machines.values()]
+        late = sum(report.late_windows for report in summary.slices)
+        assert sum(manager.windows_late for manager in managers) == late > 0
 
     play(script, seed=seed)
 
@@ -326,6 +335,21 @@ def test_a_loss_is_treated_as_the_run_wants(on_loss: str) -> None:
     play(script)
 
 
+def test_a_run_that_loses_a_slice_each_time_is_started_again_three_times_at_most() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(on_loss="restart", duration="20s", demand={"nodes": 3, "processes": 3})
+        for start in range(1, 5):
+            await scene.until(lambda start=start: len(scene.loads(job)) == 3 and scene.ledgers[job].rounds[-1] == start)
+            await kill_generator(scene, scene.node_with(scene.slices(job)[0]))
+        [row] = await scene.settled(job)
+        assert row.error is not None
+        assert "was started again 3 times, and lost a slice each time: slice 0" in row.error.message
+        assert scene.ledgers[job].rounds == [1, 2, 3, 4]
+        await scene.all_left()
+
+    play(script)
+
+
 def summary_of(row: Job) -> Summary:
     return msgspec.msgpack.decode(row.result or b"", type=Summary)
 
@@ -457,6 +481,74 @@ def test_a_leader_that_dies_at_go_has_the_run_started_once_or_ended(after_s: flo
     play(script)
 
 
+# the end of its time ---------------------------------------------------------------------------------
+
+TIME_S = 30 + 15 + 7.5 + 3.75 + 1.875 + 1.0
+"""thirty seconds, and all that progress can earn"""
+
+
+@pytest.mark.parametrize("died_after_s", [(), (25.0, 15.0)])
+def test_a_run_ends_on_time_whenever_its_leaders_die_and_progress_earns_time_once(
+    died_after_s: tuple[float, ...],
+) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(vus=8, iterations=1_000_000, job={"timeout": "30s"})
+        await scene.until_loaded(job)
+        began_s = scene.loop.time()
+        for after_s in died_after_s:
+            await asyncio.sleep(after_s)
+            await scene.until(lambda: scene.leader_of(job))
+            name = scene.leader_of(job)
+            scene.hosts[name].crash()
+            await scene.until(lambda name=name: scene.leader_of(job) not in ("", name))
+            scene.start_server(name)
+        await scene.until(lambda: not scene.loads(job))
+        assert scene.loop.time() - began_s == pytest.approx(TIME_S, abs=1.3)
+        [row] = await scene.settled(job)
+        assert "timed_out" in [event.to for event in await scene.store.events(job)]
+        told = "still running .* after its load began \\(run timeout 30s, and 29.* that its progress had earned\\)"
+        assert row.error is not None
+        assert re.fullmatch(told, row.error.message), row.error.message
+        assert len([event for event in await scene.store.events(job) if "grant" in event.data]) == 5
+        scene.check_totals(row)
+        await scene.all_left()
+
+    play(script)
+
+
+def test_the_time_that_nodes_need_to_prepare_is_none_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(scene: LoadScene) -> None:
+        make = scene._slice_runner
+
+        def slow(folder: Path | None) -> Any:
+            made: Any = make(folder)
+            return functools.partial(made, prepare_s=200.0)
+
+        monkeypatch.setattr(scene, "_slice_runner", slow)
+        job = await scene.submit_run(duration="20s", job={"timeout": "25s"})
+        await scene.until_loaded(job, within_s=250)
+        [summary] = await scene.finished(job)
+        assert summary.requests == 800
+
+    play(script)
+
+
+def test_a_run_without_progress_earns_nothing_and_ends_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "progress", lambda *_: None)
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(vus=8, iterations=1_000_000, job={"timeout": "30s"})
+        await scene.until_loaded(job)
+        began_s = scene.loop.time()
+        await scene.until(lambda: not scene.loads(job))
+        assert scene.loop.time() - began_s == pytest.approx(30, abs=1.3)
+        [row] = await scene.settled(job)
+        assert row.error is not None
+        assert row.error.message.endswith("after its load began (run timeout 30s)")
+
+    play(script)
+
+
 # cancels ---------------------------------------------------------------------------------------------
 
 
@@ -551,6 +643,25 @@ def test_no_layer_begins_after_a_cancel_between_two_of_them() -> None:
         assert sum(sent["Search"] for sent in by_workflow) == 800
         assert not any(sent["Checkout"] for sent in by_workflow)
         scene.check_totals(row)
+        await scene.all_left()
+
+    play(script)
+
+
+def test_a_cancel_that_a_node_does_not_hear_is_counted_as_unconfirmed() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(duration="60s")
+        leader = scene.leader_of(job)
+        async with scene.fault("deaf", scene.node_with(scene.slices(job)[0])):
+            scene.cancelled.add(job)
+            await scene.control.operations.cancel(job, actor="ann")
+            [row] = await scene.settled(job)
+        manager = scene.manager_machines[leader].manager
+        assert manager is not None
+        assert manager.info().cancels_unconfirmed == 1
+        summary = summary_from(row, Sealer(None))
+        assert summary is not None
+        assert sorted(one.stop for one in summary.slices) == ["stopped", "stopped", "stopped", "unconfirmed"]
         await scene.all_left()
 
     play(script)
@@ -701,13 +812,17 @@ def test_of_two_runs_over_an_exclusive_pool_the_second_waits_and_says_for_what()
     play(script)
 
 
-def test_a_frozen_node_that_goes_on_stops_its_load_within_seconds() -> None:
+def test_a_frozen_node_that_goes_on_sends_nothing_and_stops_its_load_within_seconds() -> None:
     async def script(scene: LoadScene) -> None:
         job = await scene.run_under_load(duration="45s", demand={"nodes": 3, "processes": 3})
         node = scene.node_with(scene.slices(job)[0])
         [first] = {load.token for load in scene.loads(job)}
+        await asyncio.sleep(2)
+        own = [load for load in scene.ledgers[job].assignments.values() if load.node == node]
+        sent = sum(load.total for load in own)
         await scene._stand_still(node, 40)
         await asyncio.sleep(STOPS_S)
+        assert sum(load.total for load in own) == sent > 0
         assert not [load for load in scene.loads(job) if load.token == first and load.host.name.startswith(f"{node}/")]
         await scene.finished(job)
 

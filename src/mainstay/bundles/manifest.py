@@ -23,7 +23,7 @@ _FORM = "mainstay bundle 1"
 _LONGEST_PATH = 512
 _LONGEST_PART = 255
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+BUNDLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 #: the manifest in the folder of an unpacked bundle
 MANIFEST_NAME = ".mainstay-bundle"
@@ -107,7 +107,7 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         if self.form != _FORM:
             raise InvalidInput("form", f"{self.form[:50]!r} is not known here; this version reads {_FORM!r}")
-        if not _NAME.fullmatch(self.name):
+        if not BUNDLE_NAME.fullmatch(self.name):
             raise InvalidInput("name", f"{self.name[:100]!r} is not a name: up to 100 letters, digits and . _ -")
         if self.target:
             check_bundle_target(self.target)

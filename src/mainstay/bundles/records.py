@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from ..errors import InvalidInput
+from .manifest import BUNDLE_NAME
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 #: a digest, or its beginning
 _DIGEST_START = re.compile(r"[0-9a-f]{8,64}")
 
@@ -70,7 +70,7 @@ def check_bundle_name(name: str) -> str:
     >>> check_bundle_name("shop-1.2")
     'shop-1.2'
     """
-    if not _NAME.fullmatch(name):
+    if not BUNDLE_NAME.fullmatch(name):
         raise InvalidInput("name", f"{name[:100]!r} is not a name: up to 100 letters, digits and . _ -")
     if is_digest_start(name):
         raise InvalidInput("name", f"{name!r} looks like a digest; use a name with another letter")

@@ -29,7 +29,16 @@ from ..errors import (
     WrongCluster,
 )
 from ..outputs import Blobs
-from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of, may_answer
+from ..stores.remote import (
+    MAINSTAY_VERSION,
+    ROLES,
+    StoreAnswer,
+    StoreRequest,
+    caller_of,
+    check_versions,
+    fault_of,
+    may_answer,
+)
 from .manifest import BundleLimits
 from .messages import (
     BUNDLE_PATTERN,
@@ -50,7 +59,6 @@ T = TypeVar("T")
 log = logging.getLogger("mainstay.cluster")
 
 _GROUP = "managers"
-_ROLES = ("manager", "node", "operator")
 #: requests that are answered at a time: bounds the memory
 _AT_ONCE = 4
 #: parts in one question
@@ -172,13 +180,13 @@ class BundleService:
         return msgspec.msgpack.encode(answer)
 
     async def _handled(self, subject: str, body: bytes) -> object:
-        role, name, word = _caller(subject)
+        role, name, word = caller_of(subject, "bundle")
         request = _decoded(body, StoreRequest)
         if (request.c, request.e) != (self._cluster, self._environment):
             raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
         check_versions(self._version, request.v)
-        if role not in _ROLES:
-            raise RoleRefused(role[:40], name[:80], "use bundles", f"the roles are {', '.join(_ROLES)}")
+        if role not in ROLES:
+            raise RoleRefused(role[:40], name[:80], "use bundles", f"the roles are {', '.join(ROLES)}")
         method = self._methods.get(word)
         if method is None:
             raise InvalidInput("method", f"{word[:40]!r} is not known; use {', '.join(self._methods)}")
@@ -273,14 +281,6 @@ def _decoded(body: bytes, kind: type[T]) -> T:
         return msgspec.msgpack.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput("body", f"the request cannot be read ({error})") from None
-
-
-def _caller(subject: str) -> tuple[str, str, str]:
-    """Role, name and method of a request; a name may contain dots."""
-    words = subject.split(".")
-    if len(words) < 5:
-        raise InvalidInput("subject", f"{subject!r} is not data.bundle.ROLE.NAME.METHOD")
-    return words[2], ".".join(words[3:-1]), words[-1]
 
 
 __all__ = ["BundleService"]

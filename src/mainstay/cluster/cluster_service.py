@@ -37,6 +37,7 @@ from .core_view import ClusterCores
 from .journal_merge import merge_journals
 from .output_messages import JobOutput, JobOutputQuery, OutputChunk
 from .status import ClusterStatus, JournalEntry
+from .status_pages import StatusPage, status_page
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -218,7 +219,7 @@ class ClusterService:
         values: dict[str, Any] = msgspec.msgpack.decode(arguments, type=dict)
         match method:
             case "status":
-                return await self._view.status()
+                return status_page(await self._view.status(), str(values.get("after", "")))
             case "cores":
                 return await self._view.cores()
             case "journal":
@@ -269,8 +270,16 @@ class ClusterClient:
         self._rng = rng or random.Random()
 
     async def status(self) -> ClusterStatus:
-        """The cluster as one manager sees it."""
-        return msgspec.msgpack.decode(await self._ask("status", {}), type=ClusterStatus)
+        """The cluster as one manager sees it. The nodes of a large one come in several answers, of any managers."""
+        first = page = await self._page("")
+        nodes = [*first.status.nodes]
+        while page.next_after:
+            page = await self._page(page.next_after)
+            nodes += page.status.nodes
+        return msgspec.structs.replace(first.status, nodes=nodes)
+
+    async def _page(self, after: str) -> StatusPage:
+        return msgspec.msgpack.decode(await self._ask("status", {"after": after}), type=StatusPage)
 
     async def cores(self) -> ClusterCores:
         """The cores of the nodes, with the runs that hold them and those that wait."""

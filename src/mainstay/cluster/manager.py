@@ -29,7 +29,7 @@ from ..kinds import kinds, part
 from ..model import Leadership, Session, Settings
 from ..outputs import Blobs
 from ..stores import JobStore
-from ..stores.remote import MAINSTAY_VERSION, StoreService
+from ..stores.remote import MAINSTAY_VERSION, ManagerConnection, RemoteCaller, StoreService
 from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
 from .core_readings import CoreReadings
@@ -50,6 +50,8 @@ _LOOK_S = 0.5
 _RUNNING_SHOWN = 10_000
 #: alarms that a manager reports to the others
 _ALARMS = 50
+#: jobs that it leads, in one answer
+_LED = 100
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +142,11 @@ class Manager:
             rng=rng,
         )
         leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
+        self._led = leading.counts
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
-        placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
+        placed = MemberSessions(
+            store, self._heard, away_s=self._liveness.away_s, degraded=self.members.degraded_sessions
+        )
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
@@ -294,6 +299,15 @@ class Manager:
             rng=self._rng,
         )
 
+    @property
+    def connection(self) -> ManagerConnection:
+        """Its connection to the bus, for what runs in its process."""
+        options = self._options
+        caller = RemoteCaller(
+            role="manager", name=options.name, cluster=options.cluster, environment=options.environment
+        )
+        return ManagerConnection(self._bus, caller)
+
     # what others see ------------------------------------------------------------------------------
 
     def info(self) -> ManagerInfo:
@@ -310,6 +324,9 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            cancels_unconfirmed=self._led["cancels_unconfirmed"],
+            windows_late=self._led["windows_late"],
+            led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),
         )
 

@@ -68,7 +68,7 @@ from .membership_events import (
     Tick,
 )
 from .node_messages import NodeRates, checked_beat, checked_end
-from .node_record import active_sessions, heard_list, may_claim, node_infos
+from .node_record import active_sessions, degraded_sessions, heard_list, may_claim, node_infos
 from .status import NodeBeat, NodeInfo
 
 log = logging.getLogger(__name__)
@@ -150,6 +150,10 @@ class MembersService:
     def active_sessions(self) -> set[str]:
         """The sessions that may get new work."""
         return active_sessions(self.state)
+
+    def degraded_sessions(self) -> set[str]:
+        """The sessions of nodes that get new work after all others."""
+        return degraded_sessions(self.state)
 
     def may_claim(self, node: str) -> bool:
         """Whether a node may get new work: it is heard, or joins."""

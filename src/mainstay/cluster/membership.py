@@ -45,7 +45,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
-from .node_health import next_overload
+from .node_health import OverloadLevel, is_degraded, next_overload
 from .node_record import Hearsay, Membership, NodeRecord
 from .status import NodeBeat
 
@@ -133,16 +133,28 @@ def _known_beat(state: Membership, record: NodeRecord, beat: NodeBeat, now_s: fl
         return []
     previous = record.beat
     record.beat = beat
+    level = record.overload.level
     record.overload = next_overload(record.overload, cpu=beat.cpu, memory=beat.memory)
     record.own_s = record.heard_s = now_s
     record.disconnected_s = None
     record.unlisted = {session: since_s for session, since_s in record.unlisted.items() if session not in beat.sessions}
     record.alive()
-    actions = [*_no_hearsay(state, beat.node), *_revived(state, record, now_s)]
+    actions = [*_no_hearsay(state, beat.node), *_revived(state, record, now_s), *_level_note(level, record)]
     if beat.draining and not previous.draining:
         text = f"{beat.node} drains: it gets no new work and finishes {beat.running_count} jobs"
         actions.append(JournalNote(event="node_draining", about=beat.node, text=text))
     return [*actions, *name_contest.incumbent_beat(record, now_s)]
+
+
+def _level_note(before: OverloadLevel, record: NodeRecord) -> Actions:
+    """Placement treats a node differently from now on."""
+    beat, now = record.beat, record.overload.level
+    if is_degraded(before) == is_degraded(now):
+        return []
+    load = f"{beat.cpu:.0%} of its processors and {beat.memory:.0%} of its memory are in use"
+    effect = "it gets work after all others" if is_degraded(now) else "it gets work as before"
+    text = f"{beat.node} is {now}: {load}; {effect}"
+    return [JournalNote(event="node_level", about=beat.node, text=text, cause=now)]
 
 
 def _revived(state: Membership, record: NodeRecord, now_s: float) -> Actions:
@@ -353,7 +365,13 @@ def _reach(state: Membership, event: StoreAway | StoreBack | BusAway | BusBack, 
         state.bus_away = away
         state.deaf_until_s = now_s
     text = f"{state.manager} does not reach its {where}; it judges no node"
-    return [Alarm(key=where, text=text, on=away)]
+    alarm = Alarm(key=where, text=text, on=away)
+    if away:
+        state.away_since_s[where] = now_s
+        return [alarm, JournalNote(event=f"{where}_away", about=state.manager, text=text)]
+    seconds = now_s - state.away_since_s.pop(where, now_s)
+    text = f"{state.manager} reaches its {where} again, after {seconds:.0f} s"
+    return [alarm, JournalNote(event=f"{where}_back", about=state.manager, text=text, seconds=seconds)]
 
 
 def _closes(state: Membership, now_s: float) -> Actions:

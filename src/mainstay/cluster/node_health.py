@@ -1,4 +1,4 @@
-"""How loaded a node is, and what to do with one that is not well. Pure functions.
+"""How loaded a node is. Pure functions.
 
 >>> state = OverloadState()
 >>> for cpu in (0.9, 0.9, 0.99):
@@ -14,8 +14,6 @@ from typing import Literal
 import msgspec
 
 OverloadLevel = Literal["normal", "busy", "stressed", "overloaded"]
-Progress = Literal["normal", "stalled", "stuck"]
-Treatment = Literal["route", "hold", "ask", "drain", "evict"]
 
 LEVELS: tuple[OverloadLevel, ...] = ("normal", "busy", "stressed", "overloaded")
 #: from which share of the processors and of the memory a node is busy, stressed, overloaded
@@ -59,19 +57,13 @@ def next_overload(state: OverloadState, *, cpu: float, memory: float, latency_s:
     return OverloadState(level=LEVELS[min(differing) if sample > now else max(differing)])
 
 
-def treatment(*, live: bool, ready: bool, progress: Progress) -> Treatment:
-    """What to do with a node: take its work, let it finish, ask it, give it no new work, or give it work.
+def is_degraded(level: OverloadLevel) -> bool:
+    """Whether a node with this level gets new work only where no other one has room.
 
-    >>> treatment(live=True, ready=False, progress="normal"), treatment(live=False, ready=True, progress="normal")
-    ('hold', 'evict')
+    >>> is_degraded("busy"), is_degraded("stressed")
+    (False, True)
     """
-    if not live:
-        return "evict"
-    if progress == "stuck":
-        return "drain"
-    if progress == "stalled":
-        return "ask"
-    return "route" if ready else "hold"
+    return LEVELS.index(level) >= LEVELS.index("stressed")
 
 
 __all__ = [
@@ -81,9 +73,7 @@ __all__ = [
     "SHARES",
     "OverloadLevel",
     "OverloadState",
-    "Progress",
-    "Treatment",
+    "is_degraded",
     "next_overload",
     "sample_level",
-    "treatment",
 ]

@@ -6,7 +6,7 @@ import msgspec
 
 from .liveness_settings import LivenessSettings
 from .membership_events import CloseCause, HeardNode
-from .node_health import OverloadState
+from .node_health import OverloadState, is_degraded
 from .status import NodeBeat, NodeInfo, NodeState
 
 _NEVER = float("-inf")
@@ -137,6 +137,8 @@ class Membership(msgspec.Struct, kw_only=True):
     leads_since_s: float = _NEVER
     store_away: bool = False
     bus_away: bool = False
+    away_since_s: dict[str, float] = {}
+    """of the store and the bus, while they are away"""
     counted_s: float = _NEVER
     """silence before this moment does not count for closing: this manager could not judge"""
     deaf_until_s: float = _NEVER
@@ -184,6 +186,12 @@ def active_sessions(state: Membership) -> set[str]:
     }
 
 
+def degraded_sessions(state: Membership) -> set[str]:
+    """The sessions of nodes that are stressed or overloaded."""
+    records = [record for record in state.nodes.values() if is_degraded(record.overload.level)]
+    return {session for record in records for session in record.open_sessions()}
+
+
 def may_claim(state: Membership, node: str) -> bool:
     """Whether a node gets new work. One that joins has not been heard yet; draining is up to the store."""
     record = state.nodes.get(node)
@@ -219,6 +227,7 @@ __all__ = [
     "PendingClose",
     "RetiredIncarnation",
     "active_sessions",
+    "degraded_sessions",
     "heard_list",
     "may_claim",
     "node_infos",

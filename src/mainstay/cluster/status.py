@@ -93,6 +93,13 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     dispatches: Mapping[str, int] = {}
     """slices of runs that it has assigned to nodes as the placement leader since its session began, by outcome:
     assigned, confirmed, replaced, given_back, lost, failed, given_up"""
+    cancels_unconfirmed: int = 0
+    """slices of runs that it has led since it began which did not confirm their stop"""
+    windows_late: int = 0
+    """windows of runs that it has led to their end since it began: those that came when their time had been passed on,
+    and were counted in a later one"""
+    led: tuple[str, ...] = ()
+    """ids of the jobs that it leads now, at most 100"""
     alarms: Mapping[str, str] = {}
     """what an operator should look at: sort and name, such as `mass_silence` or `version:n1` -> a sentence"""
 
@@ -117,8 +124,9 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     at_ms: int
     event: str
-    """node_joined, node_away, node_back, node_closed, node_draining, node_refused, lead_taken, lead_lost, mass_silence,
-    mass_silence_over, manager_joined, manager_left"""
+    """node_joined, node_away, node_back, node_closed, node_draining, node_level, node_refused, lead_taken, lead_lost,
+    mass_silence, mass_silence_over, manager_joined, manager_left; of the manager itself: store_away, store_back,
+    bus_away, bus_back"""
     about: str
     """the node, manager or lead"""
     text: str
@@ -126,9 +134,10 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     manager: str = ""
     """who wrote it"""
     cause: str = ""
-    """of a node that is away: silence or disconnected; that is closed: silence, proven or replaced"""
+    """of a node that is away: silence or disconnected; that is closed: silence, proven or replaced; of node_level: the
+    level"""
     seconds: float | None = None
-    """for how long a node that is away or closed had been silent"""
+    """for how long a node that is away or closed had been silent, or the store or the bus was away"""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):

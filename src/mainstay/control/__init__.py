@@ -6,6 +6,7 @@ beside it read and write.
 
 from ..stores import InsertResult
 from .actions import WAITING_STATES, Action, cancelling, deleting, retrying, withdrawing
+from .assignments import PastAssignment, UnitAssignment, assignments_of, past_assignments
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
 from .claims import Extension, check_labels, check_short_name
@@ -50,7 +51,7 @@ from .placement_rounds import (
     read_given_back,
 )
 from .progress import checked_progress
-from .routes import JobRoutes, UnitAssignment, UnitRoute, assignments_of, read_routes, unit_route
+from .routes import JobRoutes, UnitRoute, read_routes, unit_route
 from .rules.attempts import error_line
 from .rules.blame import is_suspect, runs_alone
 from .rules.overdue import has_stalled
@@ -59,7 +60,6 @@ from .rules.placement import (
     MOST_REFUSALS,
     OUT_MS,
     RETRIED,
-    PastAssignment,
     ask_again,
     assign_unit,
     budget_spent,
@@ -71,7 +71,6 @@ from .rules.placement import (
     may_assign,
     may_be_given_back,
     open_nodes,
-    past_assignments,
     refusals,
     retry_unit,
     take_unit_back,

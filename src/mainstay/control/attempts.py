@@ -131,13 +131,17 @@ class AttemptEnds:
 
         return _end(job, fail, "failure", on_last)
 
-    def timeout(self, job: Job, cause: Literal["run", "stall"], *, decide: Decide | None = None) -> AttemptEnd:
-        """Its worker stopped it at its run timeout, or because it stalled."""
+    def timeout(
+        self, job: Job, cause: Literal["run", "stall"], *, decide: Decide | None = None, how: str = ""
+    ) -> AttemptEnd:
+        """Its worker stopped it at its run timeout, or because it stalled. `how`: the time and the limit, of work that
+        counts its time itself."""
         if cause not in ("run", "stall"):
             raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
 
         def time_out(row: Job, now_ms: int) -> Moves:
-            return overdue.time_out(row, stalled=cause == "stall", now_ms=now_ms, rng=self._rng, decide=decide)
+            stalled = cause == "stall"
+            return overdue.time_out(row, stalled=stalled, now_ms=now_ms, rng=self._rng, decide=decide, how=how)
 
         return _end(job, time_out, "failure")
 

@@ -75,6 +75,11 @@ class JobService:
             return await self._replace(new, may_replace)
         return (await self.insert([new], plan.durability))[0]
 
+    def prepare(self, request: JobRequest) -> tuple[NewJob, Durability | None]:
+        """A job for `insert`, which may be repeated if no answer came: the same job is answered as the first time."""
+        [(new, plan)] = self._factory.make([request], now_ms=self._store.clock.now_ms(), chain=self._store.chain)
+        return new, plan.durability
+
     async def submit_many(self, requests: Iterable[JobRequest]) -> list[InsertResult]:
         """Submit many jobs, all or none."""
         store = self._store

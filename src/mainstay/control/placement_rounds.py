@@ -25,7 +25,7 @@ PLACEMENT_POLL_S, PLACEMENT_IDLE_S = 0.5, 2.0
 #: between two rounds, however many wakes come: each reads all jobs that are unsettled
 LEAST_S = 0.05
 #: how often all settled jobs are looked at
-CLEAN_UP_S = 300.0
+CLEAN_UP_S = 120.0
 #: the wait after a write that another writer was faster than
 AGAIN_S = 0.02
 #: jobs that are advanced at a time

@@ -13,11 +13,10 @@ from typing import Literal
 import msgspec
 
 from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash, VersionChanged
-from ..lifecycle import Move, story
+from ..lifecycle import ABANDONED, Move, story
 from ..model import Job, Leadership, is_reserved
 from ..stores import Change, ChangeResult, JobStore, NewJob
 from .failure import shown
-from .rules.abandoned import ABANDONED
 
 log = logging.getLogger("mainstay.control")
 

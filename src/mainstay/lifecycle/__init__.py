@@ -3,12 +3,14 @@
 Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNIT` and `apply`.
 """
 
+from .abandoned import ABANDONED
 from .events import Chain, Event, details_text, story, time_text
 from .machine import ChangeKind, CompletionMove, Move, Moved, apply, claim, completion, promote, submit, tombstone
 from .seals import job_seal
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
 __all__ = [
+    "ABANDONED",
     "JOB",
     "UNIT",
     "Chain",

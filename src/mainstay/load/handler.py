@@ -42,6 +42,8 @@ SAVE_S = 2.0
 _MOST_BYTES = 512 * 1024
 #: time for everything besides the load: starting processes, setup, teardown
 _OVERHEAD_S = 900.0
+#: the time of a run on nodes whose plan has no end but a number of iterations
+_WITHOUT_END_S = 3600.0
 _GRACE_S = 15.0
 #: how long a worker may take to notice a cancel
 _NOTICE_S = 10.0
@@ -337,7 +339,13 @@ def limits_of(plan: RunPlan) -> dict[str, Any]:
 
 
 def limits_on_nodes(plan: RunPlan) -> dict[str, Any]:
-    """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
-    end. An engine that a run would not leave in time gives all its runs to other managers."""
+    """The same for a run on nodes. Its time counts from its first load, and it always has an end: the cores are those
+    of others, too. Its leader also waits for nodes that do not confirm the stop, and for the others to end. An engine
+    that a run would not leave in time gives all its runs to other managers."""
     grace_s = plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
-    return {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}
+    limits = {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}
+    return (
+        limits
+        if plan.duration_s is not None
+        else {**limits, "timeout": exact_duration(timedelta(seconds=_WITHOUT_END_S))}
+    )

@@ -54,6 +54,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """it has no lock and no lease: only `close_session` ends it"""
     offer: Offer | None = None
     """None: it has no offer (it is of an older version, for example), and gets all jobs"""
+    degraded: bool = False
+    """its node is stressed or overloaded, as managers hear it; never stored"""
 
     @property
     def is_draining(self) -> bool:

@@ -98,8 +98,8 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
             return NotNeeded(reason)
         case GiveBack(reason=reason):
             return GivenBack(reason)
-        case OutOfTime():
-            return Overrun()
+        case OutOfTime(how=how):
+            return Overrun(how)
         case LetGo():
             return Gone()
         case Stopped() as stopped:

@@ -48,8 +48,8 @@ def _other_end(ends: AttemptEnds, run: JobRun, ending: Ending) -> AttemptEnd | N
             return ends.skip(job, reason)
         case GivenBack(reason):
             return ends.release(job, reason)
-        case Overrun():
-            return ends.timeout(job, "run", decide=decide)
+        case Overrun(how):
+            return ends.timeout(job, "run", decide=decide, how=how)
         case Halted() if run.cause == LOST:
             return None
         case Halted() if run.cause == CANCELLED:

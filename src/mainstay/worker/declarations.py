@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,8 @@ class LeadHost(msgspec.Struct, frozen=True, kw_only=True):
     folder: Callable[[], Path]
     """where it may keep recordings"""
     rng: random.Random
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    """what its metrics count of the jobs that it leads: windows_late"""
 
 
 class AppBase(ABC):

@@ -65,6 +65,8 @@ class GivenBack(msgspec.Struct, frozen=True, tag=True):
 class Overrun(msgspec.Struct, frozen=True, tag=True):
     """It found that its time is over."""
 
+    how: str
+
 
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""

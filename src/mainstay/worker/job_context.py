@@ -69,7 +69,11 @@ class GiveBack(Directive):
 
 
 class OutOfTime(Directive):
-    """End it as one that overran: it counts its time itself, from before this claim."""
+    """End it as one that overran: it counts its time itself, from before this claim. `how`: the time and its limit."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        super().__init__(how)
 
 
 class LetGo(Directive):

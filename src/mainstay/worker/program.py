@@ -66,6 +66,12 @@ def supervises(work: Work) -> bool:
     return getattr(work, "supervises", False)
 
 
+def keeps_time(work: Work) -> bool:
+    """Whether a work counts its run timeout itself, and raises `OutOfTime` at its end: its attribute `keeps_time` is
+    true. Its time goes on from one claim to the next."""
+    return getattr(work, "keeps_time", False)
+
+
 @runtime_checkable
 class Program(Protocol):
     """What a worker runs. `App` is one."""

@@ -8,7 +8,7 @@ from ..clock import Clock
 from ..model import Job
 from .children import ChildRun
 from .job_context import Context
-from .program import Work
+from .program import Work, keeps_time
 from .recorder import Recorder
 
 #: why a run is asked to stop; what is written about it depends on that
@@ -50,6 +50,8 @@ class JobRun:
         """nothing else runs in its engine"""
         self.supervises = supervises
         """it only supervises processes of its own (see `program.supervises`)"""
+        self.keeps_time = keeps_time(work)
+        """it counts its run timeout itself (see `program.keeps_time`)"""
         self.started_ms = clock.now_ms()
         """wall time, to be stored"""
         self.began_ms = self.progress_ms = began_ms
@@ -81,7 +83,7 @@ class JobRun:
             return NEVER_MS
         options = self.job.options
         ends = NEVER_MS
-        if options.run_timeout_s is not None:
+        if options.run_timeout_s is not None and not self.keeps_time:
             ends = self.began_ms + self.extra_ms + int(options.run_timeout_s * 1000)
         if options.stall_timeout_s is not None:
             ends = min(ends, self.progress_ms + int(options.stall_timeout_s * 1000))

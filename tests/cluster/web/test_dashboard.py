@@ -50,6 +50,22 @@ async def test_a_node_is_shown_with_its_load_its_work_and_why_it_is_away() -> No
     assert 'data-stream="/api/v1/cluster/stream"' in page
 
 
+async def test_the_level_of_a_node_and_the_jobs_that_a_manager_leads_are_shown() -> None:
+    async with served_cluster("m1") as (cluster, server, watch):
+        for _ in range(3):
+            await cluster.beat("n1", cpu=0.9)
+            await cluster.beat("n2", cpu=0.1)
+        await seen(watch, lambda status: [node.overload for node in status.nodes] == ["stressed", "normal"])
+        page = (await server.client.get("/cluster")).text
+        levels = (await server.client.get("/api/v1/cluster/nodes")).json()["nodes"]
+
+    first, second = page.index('id="member-n1"'), page.index('id="member-n2"')
+    assert '<span class="load-stressed">stressed</span>' in page[first:second]
+    assert "stressed" not in page[second : page.index('id="managers"')]
+    assert "n1 is stressed: 90% of its processors" in page
+    assert [each["overload"] for each in levels] == ["stressed", "normal"]
+
+
 async def test_a_hundred_nodes_fit_on_the_page() -> None:
     async with served_cluster("m1") as (cluster, server, watch):
         for number in range(100):

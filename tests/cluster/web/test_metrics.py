@@ -38,6 +38,8 @@ STATUS = ClusterStatus(
             refused={"role": 2},
             closed={"silence": 3, "proven": 1},
             stale=4,
+            windows_late=5,
+            led=("j1", "j2"),
             alarms={"version:n7": "n7 is old", "version:n8": "n8 is old"},
         ),
         ManagerInfo(name="m2", refused={"role": 1}, alarms={"mass_silence": "most are", "version:n7": "n7 is old"}),
@@ -76,6 +78,7 @@ def test_a_status_is_counted() -> None:
     assert ("takeover_seconds", "placement") not in found
     assert (found["refused_total", "m1", "role"], found["refused_total", "m2", "role"]) == (2, 1)
     assert (found["nodes_closed_total", "m1", "silence"], found["stale_refused_total", "m1"]) == (3, 4)
+    assert (found["windows_late_total", "m1"], found["led_jobs", "m1"], found["led_jobs", "m2"]) == (5, 2, 0)
     # each alarm once, whichever managers raise it
     assert (found["alarms", "version"], found["mass_silence",]) == (2, 1)
 

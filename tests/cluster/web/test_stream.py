@@ -46,11 +46,27 @@ async def test_a_stream_begins_with_the_state_and_goes_on_with_what_happens() ->
             first = await stream.next("cluster")
             await cluster.beat("n2")
             joined = await entry(stream, "node_joined")
-            while (state := await stream.next("cluster")).data["nodes"][-1]["name"] != "n2":
+            while "nodes" not in (change := await stream.next("change")).data:
                 pass
     assert [node["name"] for node in first.data["nodes"]] == ["n1"]
     assert joined[0] == "n2"
-    assert {node["name"]: node["state"] for node in state.data["nodes"]} == {"n1": "active", "n2": "active"}
+    # only what is new to the client
+    assert [(node["name"], node["state"]) for node in change.data["nodes"]] == [("n2", "active")]
+
+
+async def test_a_beat_that_says_nothing_new_is_not_sent() -> None:
+    async with served_cluster("m1") as (cluster, server, watch):
+        await cluster.beat("n1", cpu=0.51)
+        await seen(watch, lambda status: is_led(status) and all(each.leads for each in status.managers))
+        await seen(watch, lambda status: len(status.nodes) == 1)
+        async with listening(server.app, STREAM) as stream:
+            await stream.next("cluster")
+            await cluster.beat("n1", cpu=0.54)
+            await seen(watch, lambda status: status.nodes[0].beat.number == 2)
+            await cluster.beat("n1", cpu=0.94)
+            while "nodes" not in (change := await stream.next("change")).data:
+                pass
+    assert [node["beat"]["number"] for node in change.data["nodes"]] == [3]
 
 
 async def test_a_client_that_comes_back_gets_the_entries_after_its_last_one_each_once() -> None:
@@ -98,12 +114,13 @@ async def test_a_slow_client_gets_the_newest_state_and_every_entry() -> None:
             await cluster.beat(f"n{number:02d}")
             await seen(watch, lambda status, n=number: len(status.nodes) == n + 1)
         messages = []
-        while len([each for each in messages if each.event == "journal"]) < 20:
-            message = await stream.next("cluster", "journal")
-            if message.event != "journal" or message.data["event"] == "node_joined":
+        nodes: set[str] = set()
+        while len([each for each in messages if each.event == "journal"]) < 20 or len(nodes) < 20:
+            message = await stream.next("change", "journal")
+            if message.event == "change":
+                nodes |= {node["name"] for node in message.data.get("nodes", ())}
+            if message.event == "change" or message.data["event"] == "node_joined":
                 messages.append(message)
-        while len((await stream.next("cluster")).data["nodes"]) < 20:
-            pass
     joined = [each.data["about"] for each in messages if each.event == "journal"]
     assert joined == [f"n{number:02d}" for number in range(20)]
     # states that were superseded while it did not read were not kept for it
@@ -143,16 +160,16 @@ async def test_a_stream_goes_on_when_managers_are_back() -> None:
 async def test_a_state_that_has_not_changed_is_not_sent_again() -> None:
     async with served_cluster("m1") as (cluster, server, watch):
         await seen(watch, lambda status: is_led(status) and all(each.leads for each in status.managers))
-        version = watch.version
+        version = watch.versions.version
         async with listening(server.app, STREAM) as stream:
             await stream.next("cluster")
             reads = watch.changed
             for _ in range(5):
                 await reads.wait()
                 reads = watch.changed
-            assert watch.version == version
+            assert watch.versions.version == version
             await cluster.beat("n1")
-            later = await stream.next("cluster")
+            later = await stream.next("change")
     assert [node["name"] for node in later.data["nodes"]] == ["n1"]
 
 

@@ -155,8 +155,8 @@ class SliceWorld:
         }
         return await self.move(unit, Move(to="dispatched", reason="assigned", fields=fields))
 
-    async def move(self, unit: str, move: Move) -> Job:
-        change = Change(before=await self.row(unit), moves=(move,), actor="placement", at_ms=self.clock.now_ms())
+    async def move(self, unit: str, *moves: Move) -> Job:
+        change = Change(before=await self.row(unit), moves=moves, actor="placement", at_ms=self.clock.now_ms())
         (result,) = await self.store.apply([change], together=True)
         assert result.outcome == "applied", result
         assert result.job is not None

@@ -101,11 +101,11 @@ def test_a_setup_that_returns_too_much_is_refused_by_name_before_any_load(tmp_pa
         summary = await trial.run.run()
 
         assert trial.fleet.sent == 0
-        rule = "log_in returned 391 KiB; the context of a run on nodes has at most 256 KiB"
+        rule = "log_in returned 586 KiB; the context of a run on nodes has at most 480 KiB"
         assert summary.ended.startswith(f"failed: Shop: its setup failed: {rule}")
         assert summary.skipped["Checkout"].startswith("Shop failed, which it depends on")
 
-    with_fleet(test, tmp_path, [1, 1], fleet={"code": code(400_000)}, **LOAD)
+    with_fleet(test, tmp_path, [1, 1], fleet={"code": code(600_000)}, **LOAD)
 
 
 def test_a_workflow_that_provides_too_much_is_refused_by_name_before_the_next_layer(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_a_workflow_that_provides_too_much_is_refused_by_name_before_the_next_la
         summary = await trial.run.run()
 
         assert trial.fleet.sent == summary.requests == 250
-        assert "Shop: what it provides failed: carts returned 391 KiB; the context of a run on nodes" in summary.ended
+        assert "Shop: what it provides failed: carts returned 586 KiB; the context of a run on nodes" in summary.ended
         assert set(trial.fleet.code.contexts) == {"Shop"}
 
-    with_fleet(test, tmp_path, [1, 1], fleet={"code": code(400_000, set_up=False)}, **LOAD)
+    with_fleet(test, tmp_path, [1, 1], fleet={"code": code(600_000, set_up=False)}, **LOAD)
 
 
 def test_values_count_together_until_their_load_is_over(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ class Shop(Workflow):
         summary = await trial.run.run()
 
         assert set(trial.fleet.code.contexts) == {"Shop", "Pay0", "Pay1"}
-        rule = "with it, the workflows that run together get 586 KiB of context from others; at most 512 KiB"
+        rule = "with it, the workflows that run together get 586 KiB of context from others; at most 480 KiB"
         assert summary.skipped["Pay2"].startswith(f"its setup failed: {rule}")
         assert summary.skipped["Pay3"].startswith(f"its setup failed: {rule}")
 

@@ -395,7 +395,9 @@ def test_layers_of_workflows_run_one_after_the_other_on_all_slices(tmp_path: Pat
         assert sum(window.iterations for window in trial.output.windows) == trial.fleet.sent == 3 * 200
 
     faults = BusFaults(latency_s=0.01, lost=0.1, duplicated=0.2, reordered=0.2)
-    with_fleet(test, tmp_path, [2, 1], fleet={"faults": faults, "on_loss": "fail"}, rate="100/s", duration="2s")
+    # an order that is lost is sent again before the instant, several times
+    fleet = {"faults": faults, "on_loss": "fail", "settings": FleetSettings(ahead_s=3.0)}
+    with_fleet(test, tmp_path, [2, 1], fleet=fleet, rate="100/s", duration="2s")
 
 
 def test_lines_that_steps_print_reach_the_leader(tmp_path: Path) -> None:

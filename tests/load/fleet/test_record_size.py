@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from array import array
 from pathlib import Path
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 
 from mainstay.load.engine.messages import Values, WorkflowReport, WorkflowsDone
+from mainstay.load.fleet import fleet_context
+from mainstay.load.fleet.context_limit import CONTEXT_BYTES
 from mainstay.load.fleet.record import FleetRecord, GoEnd, GoRecord, LostPart
 from mainstay.load.fleet.record_size import RECORD_BYTES, add_end, make_room, record_bytes, reduction_note
 from mainstay.load.stats.accounts import Account
@@ -21,6 +24,8 @@ from tests.load.fleet.fleet_trials import FleetTrial, with_fleet
 from tests.load.fleet.test_successors import Leaders
 
 SLICES = 40
+MOST = 512 * 1024
+"""less room than there is, so that fewer steps suffice"""
 
 
 def spread(count: int, drawn: random.Random) -> Sketch:
@@ -63,8 +68,8 @@ def test_a_record_of_many_steps_in_many_layers_fits_and_its_counts_are_exact() -
     record = FleetRecord()
     for go in range(1, 13):
         ended(record, go, steps=40)
-        make_room(record)
-        assert record_bytes(record) <= RECORD_BYTES
+        make_room(record, most=MOST)
+        assert record_bytes(record) <= MOST
 
     assert [end.go for end in record.ends] == list(range(1, 13))
     for end in record.ends:
@@ -91,7 +96,7 @@ def test_a_record_that_fits_is_kept_as_it_is() -> None:
     ended(record, 1, steps=5)
     before = msgspec.msgpack.encode(record)
 
-    make_room(record)
+    make_room(record, most=MOST)
 
     assert msgspec.msgpack.encode(record) == before
     assert record.reduced == 0
@@ -102,17 +107,17 @@ def test_what_is_noted_of_a_running_load_gives_way_first() -> None:
     ended(record, 1, steps=20)
     part = LostPart(go=2, report=SliceReport(slice=0, node="n", processes=1), total=a_total("Layer2", 20))
     record.received = [part] * 6
-    assert record_bytes(record) > RECORD_BYTES
+    assert record_bytes(record) > MOST
 
-    make_room(record)
+    make_room(record, most=MOST)
 
     assert (record.received, record.reduced) == ([], 0)
 
 
 def test_sums_that_have_no_room_at_all_are_left_out_and_a_successor_says_so() -> None:
     record = FleetRecord()
-    record.answers["collect/1"] = Values(values={"Layer1": {"rows": "x" * 256 * 1024}})
-    ended(record, 1, steps=3000)
+    record.answers["collect/1"] = Values(values={"Layer1": {"rows": "x" * CONTEXT_BYTES}})
+    ended(record, 1, steps=8000)
 
     make_room(record)
 
@@ -129,6 +134,7 @@ def test_leaders_that_die_in_a_run_of_many_steps_and_layers_lose_no_count(
 ) -> None:
     drawn = random.Random(1)
     monkeypatch.setattr("sim.load_runner.sketch_of", lambda times: spread(len(times), drawn))
+    monkeypatch.setattr(fleet_context, "make_room", functools.partial(make_room, most=MOST))
     steps = "\n".join(f"    @step()\n    async def s{n}(self) -> None: ..." for n in range(STEPS))
     classes = [f"class L{n}(Workflow):\n{steps}\n" for n in range(LAYERS)]
     text = "\n".join([classes[0], *(f'@depends("L{n - 1}")\n{classes[n]}' for n in range(1, LAYERS))])
@@ -153,7 +159,7 @@ def test_leaders_that_die_in_a_run_of_many_steps_and_layers_lose_no_count(
         assert {step.requests for step in summary.steps} == {200}
         assert trial.fleet.record.reduced
         assert summary.trust.reasons == [reduction_note(trial.fleet.record.reduced)]
-        assert max(sizes) <= RECORD_BYTES
+        assert max(sizes) <= MOST
 
     with_fleet(
         test, tmp_path, [1, 1], fleet={"faults": BusFaults(latency_s=0.005)}, text=text, rate="200/s", duration="1s"

@@ -11,6 +11,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.load.fleet import FleetSettings
 from mainstay.load.generator_process import GeneratorLost
+from mainstay.load.report.slices import slice_losses
 from mainstay.load.runner import RestartNeeded
 from mainstay.load.stats.model import Summary
 from mainstay.testing import BusFaults
@@ -146,14 +147,16 @@ def test_a_slice_whose_machine_was_suspended_never_doubles_the_load(tmp_path: Pa
         frozen = trial.fleet.members[1]
         frozen.freeze()
         await asyncio.sleep(60)
+        before = trial.fleet.sent
         frozen.thaw()
+        # at this moment, the generators of the other machine and of the replacement send nothing
+        await asyncio.sleep(0.05)
 
+        assert trial.fleet.sent == before
+        assert not frozen.is_loading
         summary = await running
-
         assert summary.ended == "finished"
         assert [one.token for one in summary.slices] == [1, 1, 2]
-        # it goes on for a moment until its clock is read: in its own windows, which are over
-        assert not frozen.is_loading
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="2m")
 
@@ -354,6 +357,8 @@ def test_a_slice_that_cannot_be_told_to_stop_is_named_as_unconfirmed(tmp_path: P
         assert summary.ended == "cancelled: by the user"
         assert "its stop is unconfirmed: it has not answered for 1" in summary.slices[1].loss
         assert any("its stop is unconfirmed" in reason for reason in summary.trust.reasons)
+        assert [one.stop for one in summary.slices] == ["stopped", "unconfirmed"]
+        assert slice_losses(summary)[-1] == "the stop: 1 slice stopped, 0 had ended, 1 unconfirmed"
         await asyncio.sleep(10)
         assert not trial.fleet.is_loading
 
@@ -376,6 +381,43 @@ def test_a_slice_that_answers_but_makes_no_progress_is_replaced(tmp_path: Path) 
         assert summary.slices[1].gap_s == pytest.approx(125, abs=5)
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="5m")
+
+
+def test_a_test_whose_slices_are_stuck_again_and_again_fails_by_name(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        running = await under_load(trial, 10)
+
+        async def freeze_all() -> None:
+            while True:
+                for member in trial.fleet.all_members:
+                    for generator in [each for runner in member.runners for each in runner.generators]:
+                        if generator.is_loading and not generator.host.frozen:
+                            generator.host.freeze()
+                await asyncio.sleep(1)
+
+        freezing = asyncio.ensure_future(freeze_all())
+        summary = await running
+        freezing.cancel()
+
+        assert summary.ended.startswith("failed: slice ")
+        told = "it is stuck: it answers, but has sent no window for 120 s"
+        assert any(told in reason for reason in summary.trust.reasons)
+        assert summary.verdict == "failed"
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM, "budget": 3}, rate="100/s", duration="1h")
+
+
+def test_a_plan_that_is_silent_for_minutes_is_not_stuck(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        for target in trial.fleet.targets:
+            target.call_s = 200.0
+
+        summary = await trial.run.run()
+
+        assert (summary.ended, summary.requests) == ("finished", 2 * 3)
+        assert [one.loss for one in summary.slices] == ["", ""]
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, vus=2, duration="11m")
 
 
 def test_a_steady_soak_whose_windows_are_shed_is_never_stuck(tmp_path: Path) -> None:

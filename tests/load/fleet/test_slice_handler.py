@@ -23,6 +23,7 @@ from mainstay.load.sources import Source
 from mainstay.load.stats.model import StepStats, Window
 from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
+from mainstay.worker import engine_session
 from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
 from tests.load.trials import GET, written
 from tests.worker.crews import ROOT, alive
@@ -146,6 +147,27 @@ async def test_a_slice_that_only_prepared_is_given_back_if_no_leader_is_heard(tm
 
 
 # cores ----------------------------------------------------------------------------------------------
+
+
+async def test_a_slice_that_a_node_has_and_does_not_know_is_given_back_and_placed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_session, "_AUDIT_S", 0.2)
+    async with slice_world(tmp_path) as world, slice_node(world) as node:
+        unit = await world.slice()
+        claim = {"token": 1, "session": node.engine.session.id, "claimed_ms": world.clock.now_ms()}
+        promised = (
+            Move(to="dispatched", reason="assigned", fields=claim),
+            Move(to="running", reason="confirmed", fields={"started_ms": world.clock.now_ms()}),
+        )
+        await world.move(unit, *promised)
+
+        await world.until(unit, "pending")
+        await world.assign(unit, node)
+
+        assert (await world.until(unit, "running")).token == 2
+        await world.commander(0, token=2).prepare()
+        assert node.runners[0].asked == ["prepared"]
 
 
 async def test_slices_run_at_once_while_there_are_cores_and_another_is_given_back(tmp_path: Path) -> None:

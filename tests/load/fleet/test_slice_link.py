@@ -19,6 +19,9 @@ def windows() -> list[Window]:
 
 @pytest.fixture
 async def link(windows: list[Window]) -> SliceLink:
+    async def leads() -> bool:
+        return True
+
     link = SliceLink(
         MemoryBusNetwork().client("leader"),
         FleetMember(node="node-b", processes=1, token=4),
@@ -28,10 +31,11 @@ async def link(windows: list[Window]) -> SliceLink:
         settings=FleetSettings(),
         clock=SystemClock(),
         steady=lambda: 0.0,
+        leads=leads,
         on_window=windows.append,
         on_change=lambda: None,
     )
-    link.open(2, wall_s=0.0, at_s=0.0)
+    link.open(2, wall_s=10.0, at_s=0.0)
     return link
 
 

@@ -118,3 +118,45 @@ def test_sums_are_exact_and_buckets_rise_in_any_order(
     expected, found = merge_windows(part for _, part in parts), merge_windows(merged.windows)
     for name in ("iterations", "arrivals", "dropped", "aborted", "sent_calls", "steps", "checks", "examples"):
         assert getattr(found, name) == getattr(expected, name)
+
+
+def test_wide_parts_that_end_together_become_one_wide_window() -> None:
+    merged = Merged(2)
+    for number, iterations in ((0, 5), (1, 50)):
+        merged.merger.add(number, Window(bucket=10, width=10, iterations=iterations, users=3))
+    for number in (0, 1):
+        merged.merger.add(number, Window(bucket=20, width=10, iterations=1))
+        merged.merger.close(number)
+
+    assert [(one.bucket, one.width, one.iterations) for one in merged.windows] == [(10, 10, 55), (20, 10, 2)]
+    assert merged.windows[0].users == 6
+
+
+def test_wide_and_narrow_parts_are_merged_without_a_bucket_twice() -> None:
+    merged = Merged(2)
+    for bucket in range(10, 18):
+        merged.merger.add(0, window(bucket, 1))
+    merged.wait(0.3)
+    for bucket in (18, 19):
+        merged.merger.add(0, window(bucket, 1))
+    merged.merger.add(1, Window(bucket=10, width=10, iterations=100))
+    merged.merger.close(0)
+    merged.merger.close(1)
+
+    assert [(one.bucket, one.width) for one in merged.windows] == [
+        *((bucket, 1) for bucket in range(10, 19)),
+        (19, 1),
+    ]
+    assert sum(one.iterations for one in merged.windows) == 110
+
+
+def test_a_wide_part_of_the_past_is_counted_in_the_next_window() -> None:
+    merged = Merged(2)
+    merged.merger.add(0, window(15, 1))
+    merged.wait(0.3)
+    merged.merger.add(1, Window(bucket=5, width=11, iterations=100))
+    for bucket in (16, 17):
+        for number in (0, 1):
+            merged.merger.add(number, window(bucket, 1))
+
+    assert [(one.bucket, one.width, one.iterations) for one in merged.windows] == [(15, 1, 1), (16, 1, 102)]

@@ -89,6 +89,9 @@ def through_a_fleet(parts: list[Samples], rng: random.Random) -> list[Window]:
 
 
 def _link(number: int, on_window: Callable[[Window], None]) -> SliceLink:
+    async def leads() -> bool:
+        return True
+
     link = SliceLink(
         MemoryBusNetwork().client("leader"),
         FleetMember(node=f"n{number}", processes=1),
@@ -98,6 +101,7 @@ def _link(number: int, on_window: Callable[[Window], None]) -> SliceLink:
         settings=FleetSettings(),
         clock=SystemClock(),
         steady=lambda: 0.0,
+        leads=leads,
         on_window=on_window,
         on_change=lambda: None,
     )

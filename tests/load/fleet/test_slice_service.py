@@ -46,6 +46,7 @@ from mainstay.load.fleet.messages import (
     encode,
     encode_windows,
 )
+from mainstay.load.fleet.slice_work import divided
 from mainstay.load.generator_process import GeneratorLost, Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
@@ -293,12 +294,12 @@ async def test_windows_that_are_wanted_are_sent_again_until_they_are_confirmed(d
     for bucket in range(6):
         desk.runner.on_window(Window(bucket=bucket, iterations=bucket))
 
-    beat = await desk.ask(PingSlice(go=1, upto=2, wanted=[2, 4]), number=0)
+    beat = await desk.ask(PingSlice(go=1, upto=2, gaps=[(2, 3), (4, 6)]), number=0)
     assert isinstance(beat, SliceBeat)
-    assert [(part.number, part.window.iterations) for part in beat.repaired] == [(2, 2), (4, 4)]
+    assert [(part.number, part.count, part.window.iterations) for part in beat.repaired] == [(2, 1, 2), (4, 2, 9)]
     assert beat.windows == 6
 
-    beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[2]), number=0)
+    beat = await desk.ask(PingSlice(go=1, upto=6, gaps=[(2, 3)]), number=0)
     assert beat.repaired == []
 
 
@@ -397,7 +398,7 @@ async def test_a_setup_that_returns_more_than_the_context_takes_has_failed(desk:
 
     assert isinstance(answer, Values)
     assert answer.values == {}
-    rule = "token returned 1172 KiB; the context of a run on nodes has at most 256 KiB"
+    rule = "token returned 1172 KiB; the context of a run on nodes has at most 480 KiB"
     assert answer.failed["Shop"].startswith(rule)
     assert answer.failed["Buy"] == "y" * 2000
 
@@ -449,7 +450,7 @@ async def test_a_successor_gets_the_sum_of_all_windows_and_the_number_of_the_nex
     assert adopted.total is not None
     assert adopted.total.iterations == 10
     desk.runner.on_window(Window(bucket=5, iterations=7))
-    beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[4, 5]), number=0, epoch=2)
+    beat = await desk.ask(PingSlice(go=1, upto=5, gaps=[(4, 6)]), number=0, epoch=2)
     assert [(part.number, part.window.iterations) for part in beat.repaired] == [(5, 7)]
 
 
@@ -512,3 +513,124 @@ async def test_a_released_slice_says_whether_it_has_to_be_done_again(tmp_path: P
     await desk.ask(ReleaseSlice(lost=lost))
 
     assert await serving == SliceOutcome(lost=lost)
+
+
+class SlowRunner(ScriptedRunner):
+    """One whose processes take long to begin and to end."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.beginning = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.beginning.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.may_end.wait()
+            self.asked.append("ended")
+        return self
+
+
+@pytest.mark.parametrize("how", ["released", "cancelled", "both"])
+async def test_a_service_returns_after_the_processes_that_it_had_begun_have_ended(tmp_path: Path, how: str) -> None:
+    desk, runners = Desk(tmp_path), list[SlowRunner]()
+
+    def make(*given: Any, **named: Any) -> SlowRunner:
+        runners.append(SlowRunner(*given, **named))
+        return runners[-1]
+
+    desk.service._work._make = make
+    serving = asyncio.ensure_future(desk.service.run())
+    await asyncio.sleep(0)
+    assert await desk.ask(PrepareSlice(order=desk.order, limits=Limits(), processes=1, first=0, of=1)) == (
+        CommandPending()
+    )
+    await runners[0].beginning.wait()
+
+    if how != "cancelled":
+        assert await desk.ask(ReleaseSlice()) == CommandPending()
+    if how != "released":
+        serving.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not serving.done()
+
+    runners[0].may_end.set()
+    if how == "released":
+        assert await desk.ask(ReleaseSlice(), number=2) == CommandAccepted()
+    await asyncio.wait([serving])
+    assert runners[0].asked == ["ended"]
+
+
+async def test_windows_of_one_gap_are_sent_again_as_one_sum(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    steps = [StepStats(workflow="Shop", step=f"step {number:03}", skipped=1) for number in range(120)]
+    for bucket in range(40):
+        desk.runner.on_window(Window(bucket=bucket, iterations=1, users=bucket, steps=steps))
+
+    beat = await desk.ask(PingSlice(go=1, upto=3, gaps=[(3, 30), (33, 120)]), number=0)
+
+    assert isinstance(beat, SliceBeat)
+    assert [(part.number, part.count, part.window.bucket, part.window.width) for part in beat.repaired] == [
+        (3, 27, 1, 9),
+        (33, 87, 11, 29),
+    ]
+    assert [part.window.iterations for part in beat.repaired] == [9, 29]
+
+
+async def test_a_gap_that_no_message_has_room_for_comes_in_several_sums(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    for bucket in range(8):
+        desk.runner.on_window(Window(bucket=bucket, iterations=1, examples={f"kind {bucket}": "x" * 200_000}))
+
+    taken, upto = list[SliceWindow](), 0
+    while upto < 8:
+        beat = await desk.ask(PingSlice(go=1, upto=upto, gaps=[(upto, 8)]), number=0)
+        assert isinstance(beat, SliceBeat)
+        taken += beat.repaired
+        upto += sum(part.count for part in beat.repaired)
+
+    assert [number for part in taken for number in range(part.number, part.number + part.count)] == list(range(8))
+    assert max(part.count for part in taken) == 2
+    assert sum(part.window.iterations for part in taken) == 8
+
+
+async def test_a_window_that_is_too_large_in_bytes_is_divided() -> None:
+    steps = [
+        StepStats(workflow="Shop", step=f"step {number}", skipped=number, examples={"timeout": "x" * 300_000})
+        for number in range(5)
+    ]
+    window = Window(bucket=9, users=4, iterations=9, steps=steps)
+
+    parts = divided(window)
+
+    assert [len(part.steps) for part in parts] == [1] * 5
+    assert merge_windows(parts) == window
+
+
+async def test_a_slice_sends_one_sum_of_many_buckets_while_its_leader_asks_for_that(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
+        await desk.ask(PingSlice(go=1, together=10), number=0)
+        for bucket in range(13, 30):
+            desk.runner.on_window(Window(bucket=bucket, iterations=1, users=bucket))
+        sent = [decode_windows((await anext(messages)).body) for _ in range(1)]
+        # the word of a leader that is not heard again does not hold
+        desk.now_s += 5.1
+        for bucket in range(30, 32):
+            desk.runner.on_window(Window(bucket=bucket, iterations=1))
+        sent.append(decode_windows((await anext(messages)).body))
+
+    [(first, second), later] = sent
+    assert [(part.number, part.count, part.window.bucket, part.window.width) for part in (first, second)] == [
+        (0, 7, 13, 7),
+        (7, 10, 20, 10),
+    ]
+    assert (second.window.iterations, second.window.users) == (10, 29)
+    assert [(part.number, part.count, part.window.bucket) for part in later] == [(17, 1, 30), (18, 1, 31)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from mainstay.control import Control, JobRequest, OptionReader, assign_unit, lose_unit
 from mainstay.lifecycle import Move
+from mainstay.load.fleet.messages import SliceEnd, encode
 from mainstay.load.fleet.saved_run import StoredSlice, stored_slices
 from mainstay.load.fleet.settings import FleetMember
 from mainstay.load.fleet.spec import SLICE, SliceCall, slice_id, slice_unit
@@ -17,7 +19,7 @@ from mainstay.load.fleet.stored_assignments import StoredAssignments
 from mainstay.load.generator_process import GeneratorLost
 from mainstay.model import PLACE_QUEUE, Job, Session, Settings
 from mainstay.stores import Change
-from mainstay.testing import MemoryStore, VirtualClock
+from mainstay.testing import FaultyStore, MemoryStore, StoreFaults, VirtualClock
 
 POLL_S = 0.005
 
@@ -63,7 +65,7 @@ class PlacedSlices:
         await self.move(Move(to="running", reason="confirmed by its node"))
 
     def assignments(self) -> StoredAssignments:
-        return StoredAssignments(self.control, self.slices, actor="m1", poll_s=POLL_S)
+        return StoredAssignments(self.control, self.slices, actor="m1", rng=random.Random(5), poll_s=POLL_S)
 
 
 @pytest.fixture
@@ -121,6 +123,37 @@ async def test_a_slice_that_is_given_up_is_taken_from_its_node(placed: PlacedSli
         assert await assignments.over(0, 1) == "it does not answer its leader"
     row = await placed.row()
     assert (row.status, row.session, row.losses, row.failures) == ("pending", None, 1, 0)
+
+
+async def test_a_slice_is_given_up_as_soon_as_the_store_is_back(placed: PlacedSlices) -> None:
+    await placed.assign("n1")
+    await placed.confirm()
+    away = FaultyStore(placed.store, rng=random.Random(1), faults=StoreFaults(unavailable=True))
+    placed.control = Control(away)
+    async with placed.assignments() as assignments:
+        giving_up = asyncio.ensure_future(assignments.give_up(0, 1, "it does not answer its leader"))
+        await asyncio.sleep(0.05)
+        assert not giving_up.done()
+
+        away.faults = StoreFaults()
+        await giving_up
+
+    assert (await placed.row()).status == "pending"
+
+
+async def test_the_end_that_a_node_has_stored_is_found_by_its_assignment(placed: PlacedSlices) -> None:
+    end = SliceEnd(go=2, token=1, reports=[], loss="", isolated=False, windows=0, total=None)
+    await placed.assign("n1")
+    await placed.confirm()
+    async with placed.assignments() as assignments:
+        assert await assignments.end_of(0, 1) is None
+        for body in (b"\xc1", encode(end)):
+            claims = placed.control.claims
+            [kept] = await claims.report([claims.progress(await placed.row(), 1, checkpoint=body)])
+            assert kept
+
+        assert await assignments.end_of(0, 1) == end
+        assert await assignments.end_of(0, 2) is None
 
 
 async def test_only_the_named_assignment_is_given_up(placed: PlacedSlices) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -12,17 +13,18 @@ import pytest
 
 from mainstay import App
 from mainstay.bundles import BundleLimits, installed_digest
+from mainstay.clock import seconds
 from mainstay.control import InsertResult, JobRequest
-from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
+from mainstay.errors import DurabilityUnknown, InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
 from mainstay.load import FleetDemand, LoadOptions, LoadTest
 from mainstay.load.fleet.code import load_code
 from mainstay.load.fleet.demand import core_demand
 from mainstay.load.fleet.spec import FleetOptions
-from mainstay.load.handler import options_of
+from mainstay.load.handler import limits_on_nodes, options_of
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import Source
 from mainstay.model import LEAD_QUEUE, Job
-from mainstay.stores import Query
+from mainstay.stores import Durability, NewJob, Query
 from tests.load.fleet.small_cluster import SmallCluster, small_cluster
 from tests.load.trials import GET, HEAD, written
 
@@ -163,20 +165,53 @@ async def test_the_wait_for_cores_of_a_delayed_run_begins_when_it_is_due(tmp_pat
 
 
 async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[InsertResult] = []
     async with small_cluster() as cluster:
-        submit = cluster.control.jobs.submit_request
+        tries = losing_answers(cluster, monkeypatch, count=3)
 
-        async def loses_answers(request: JobRequest) -> InsertResult:
-            tries.append(await submit(request))
-            if len(tries) < 4:
-                raise StoreUnavailable("no answer")
-            return tries[-1]
-
-        monkeypatch.setattr(cluster.control.jobs, "submit_request", loses_answers)
         found = await cluster.submitter().insert(JobRequest("shop", {}, {"key": "nightly"}))
 
-        assert [(each.id, each.created) for each in tries] == [(found.id, True), *[(found.id, False)] * 3]
+        assert [(each.id, each.created) for each in tries] == [(found.id, True)] * 4
+        assert len((await cluster.behind.store.find(Query())).jobs) == 1
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_a_submit_whose_confirmations_are_held_back_may_have_been_submitted(
+    monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    async with small_cluster() as cluster:
+        losing_answers(cluster, monkeypatch, count=4)
+        if not is_readable:
+            monkeypatch.setattr(cluster.control.store, "get", unavailable)
+
+        with pytest.raises(DurabilityUnknown) as unknown:
+            await cluster.submitter().insert(JobRequest("shop", {}, {"key": "nightly"}))
+
+        [job] = (await cluster.behind.store.find(Query())).jobs
+        assert (unknown.value.id, unknown.value.reached) == (job.id, "local" if is_readable else "")
+        assert str(unknown.value).startswith(f"job {job.id} may have been submitted: ")
+        assert "with the same key" in str(unknown.value)
+        assert "failed" not in str(unknown.value)
+        again = await cluster.submitter().insert(JobRequest("shop", {}, {"key": "nightly"}))
+        assert (again.id, again.created) == (job.id, False)
+
+
+def losing_answers(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, *, count: int) -> list[InsertResult]:
+    """The results of inserts, of which the first ones do not arrive."""
+    tries: list[InsertResult] = []
+    insert = cluster.control.jobs.insert
+
+    async def lose(jobs: Sequence[NewJob], durability: Durability | None) -> list[InsertResult]:
+        tries.extend(await insert(jobs, durability))
+        if len(tries) <= count:
+            raise StoreUnavailable("no answer")
+        return tries[-1:]
+
+    monkeypatch.setattr(cluster.control.jobs, "insert", lose)
+    return tries
+
+
+async def unavailable(*_: object) -> None:
+    raise StoreUnavailable("no answer")
 
 
 @pytest.mark.parametrize(
@@ -332,3 +367,17 @@ def test_a_private_key_is_sent_only_if_it_is_named(tmp_path: Path, monkeypatch: 
     with pytest.raises(InvalidInput, match=r"key: own\.key is read on the nodes"):
         load_code(planned, FleetDemand(1))
     assert load_code(planned, FleetDemand(1, data=("own.key",))).bundle is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout"),
+    [
+        ({"duration": "10m", "vus": 5, "drain": "30s"}, "1530s"),
+        ({"iterations": 1000, "vus": 5}, "3600s"),
+        ({"iterations": 1000, "vus": 5, "duration": "3h", "drain": "0s"}, "11700s"),
+    ],
+)
+def test_a_run_on_nodes_has_always_an_end(tmp_path: Path, options: dict[str, object], timeout: str) -> None:
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(**options))
+
+    assert seconds(limits_on_nodes(planned.plan)["timeout"], field="timeout") == seconds(timeout, field="timeout")

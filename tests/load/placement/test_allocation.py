@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -109,6 +110,26 @@ def test_a_number_of_nodes_is_exact_and_the_cores_are_even() -> None:
     assert sizes(allocate(nodes(8, 8, 8), [run("a", "low", nodes=3)]), "a") == {"n1": 2, "n2": 2, "n3": 2}
 
 
+def degraded(pool: list[CoreNode], *names: str) -> list[CoreNode]:
+    return [msgspec.structs.replace(node, degraded=node.name in names) for node in pool]
+
+
+def test_degraded_nodes_are_used_only_where_the_others_have_no_room() -> None:
+    pool = degraded(nodes(8, 8, 4), "n1")
+
+    assert sizes(allocate(pool, [run("a", processes=4)]), "a") == {"n3": 4}
+    assert sizes(allocate(pool, [run("a", processes=10)]), "a") == {"n2": 8, "n3": 2}
+    assert sizes(allocate(pool, [run("a", processes=14)]), "a") == {"n2": 8, "n3": 4, "n1": 2}
+    assert sizes(allocate(pool, [run("a", nodes=2, processes=8)]), "a") == {"n2": 4, "n3": 4}
+
+
+def test_a_run_that_only_a_degraded_node_can_hold_does_not_wait() -> None:
+    pool = degraded(nodes(8, 8, 4), "n1")
+
+    assert sizes(allocate(pool, [run("a", nodes=2, processes=16)]), "a") == {"n1": 8, "n2": 8}
+    assert sizes(allocate(degraded(nodes(4, 4), "n1", "n2"), [run("a", processes=8)]), "a") == {"n1": 4, "n2": 4}
+
+
 def test_processes_are_dealt_evenly_over_a_number_of_nodes() -> None:
     found = allocate(nodes(4, 4, 4), [run("a", nodes=3, processes=7)])
     assert found.placed["a"] == (SliceCores("n1", 3), SliceCores("n2", 2), SliceCores("n3", 2))
@@ -186,8 +207,8 @@ def test_an_exclusive_run_does_not_overtake_one_that_waits_for_some_of_its_nodes
 # properties ------------------------------------------------------------------------------------------
 
 _labels = st.sampled_from([{}, {"zone": "a"}, {"zone": "b"}])
-_pools = st.lists(st.tuples(st.integers(1, 24), _labels), min_size=0, max_size=6).map(
-    lambda found: [CoreNode(f"n{at}", cores, labels) for at, (cores, labels) in enumerate(found)]
+_pools = st.lists(st.tuples(st.integers(1, 24), _labels, st.booleans()), min_size=0, max_size=6).map(
+    lambda found: [CoreNode(f"n{at}", *each) for at, each in enumerate(found)]
 )
 _demands = st.builds(
     CoreDemand,

@@ -159,6 +159,21 @@ def test_a_lost_slice_goes_to_no_node_whose_cores_the_others_hold() -> None:
     assert nodes_of(actions(a_run(whole, back), a_session("n1"))) == {}
 
 
+def test_slices_go_to_degraded_nodes_only_if_the_others_have_no_room() -> None:
+    busy, fine, small = (
+        a_session("n1", degraded=True),
+        a_session("n2"),
+        a_session("n3", offer=msgspec.structs.replace(OFFER, cores=4)),
+    )
+
+    assert nodes_of(actions(a_run(a_slice(0), a_slice(1)), busy, fine, small)) == {0: "n2", 1: "n3"}
+    large = actions(a_run(a_slice(0, cores=8), a_slice(1, cores=8)), busy, fine, small)
+    assert nodes_of(large) == {0: "n2", 1: "n1"}
+    again = a_slice(0, token=1, losses=1, past=(lost("n9"),))
+    assert nodes_of(actions(a_run(again), busy, small)) == {0: "n3"}
+    assert nodes_of(actions(a_run(again), busy)) == {0: "n1"}
+
+
 def test_a_lost_slice_goes_to_another_node_and_to_one_that_lost_it_only_if_all_have() -> None:
     run = a_run(a_slice(0, token=1, past=(lost("n1"),)))
     assert nodes_of(actions(run, a_session("n1"), a_session("n2"))) == {0: "n2"}

@@ -112,3 +112,14 @@ async def test_a_job_without_placed_units_has_no_routes(store: JobStore) -> None
     cluster = await Cluster(store).open()
     made = await cluster.control.jobs.submit("send", {})
     assert (await read_routes(store, made.id)).units == ()
+
+
+async def test_the_routes_of_a_job_with_many_units_are_bounded(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstay.control.routes._MOST_UNITS", 2)
+    cluster = await Cluster(store).open(1, 1, 1)
+    job_id = await cluster.submit(nodes=3, processes=3)
+    await cluster.place()
+    found = await read_routes(store, job_id)
+    assert (len(found.units), found.more) == (2, 1)

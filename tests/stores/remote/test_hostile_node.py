@@ -13,8 +13,8 @@ import pytest
 
 from mainstay.bus import BusMessage, MemoryBusNetwork, MessageClass
 from mainstay.errors import InvalidInput, NoResponders, Overloaded, ReplayRefused, RequestTimeout, RoleRefused
-from mainstay.lifecycle import Move, completion
-from mainstay.model import PLACE_QUEUE, Job, Lane, Session
+from mainstay.lifecycle import ABANDONED, Move, completion
+from mainstay.model import PLACE_QUEUE, Job, Lane, Session, driver_id
 from mainstay.stores import Change, Key, NewJob, Query
 from mainstay.stores.remote import RemoteStore, StoreAnswer, StoreRequest, error_of
 from mainstay.stores.remote.caller_record import CallerRecord, CallerRecords
@@ -76,6 +76,16 @@ class HostileWorld:
 
     async def mine(self) -> Job:
         return await self.direct.running(self.session)
+
+    async def driven(self, session: str) -> Job:
+        """A job that is left to its units; a session holds its driver."""
+        job = await self.direct.running(session)
+        left = Move(to="running", fields={"session": None, "claimed_ms": None}, flag="note")
+        driver = self.direct.new(id=driver_id(job.id, job.token), parent=job.id, queue="own")
+        await self.direct.move(job, left, holder=session, spawn=(driver,))
+        [claimed] = await self.direct.claim(session, queues=["own"])
+        assert claimed.parent == job.id
+        return await self.direct.row(job)
 
     def change(self, job: Job, *moves: Move, **more: Any) -> Change:
         values = {"actor": self.session, "holder": self.session, "at_ms": self.clock.now_ms(), **more}
@@ -305,6 +315,45 @@ async def test_it_assigns_work_to_no_session_and_decides_about_no_parent(world: 
             await world.node.apply([change])
     with pytest.raises(InvalidInput):
         await world.node.apply([world.change(own, at_ms=world.clock.now_ms() + 10**9)])
+
+
+async def test_only_the_holder_of_a_driver_moves_its_job_and_the_units_of_that(world: HostileWorld) -> None:
+    job, others = await world.driven(world.session), await world.driven(world.other)
+    units = {each.id: await world.direct.running(world.other, parent=each.id) for each in (job, others)}
+    begin = Move(to="running", reason="looks again", flag="note")
+    for change in (
+        world.change(others, begin, holder=None),
+        world.change(units[others.id], Move(to="cancelled", reason="x"), holder=None),
+        world.change(await world.secret(), Move(to="cancelled", reason="x"), holder=None),
+        world.change(job, begin, holder=None, actor=world.other),
+        world.change(job, Move(to="running", fields={"token": 9}, flag="note"), holder=None),
+        world.change(job, Move(to="succeeded", flag="forced"), holder=None),
+        world.change(job, begin, holder=None, spawn=(world.direct.new(parent=job.id),)),
+    ):
+        with pytest.raises(RoleRefused):
+            await world.node.apply([change])
+
+    results = await world.node.apply(
+        [
+            world.change(units[job.id], Move(to="cancelled", reason="its job has failed"), holder=None),
+            world.change(job, Move(to="failed", reason="too many failures"), holder=None),
+        ]
+    )
+
+    assert [result.outcome for result in results] == ["applied", "applied"]
+    assert (await world.direct.row(others)).status == "running"
+
+
+async def test_the_last_unit_of_a_job_says_only_that_its_driver_is_gone(world: HostileWorld) -> None:
+    job = await world.driven(world.session)
+    [driver] = await world.store.get([driver_id(job.id, job.token)])
+    assert driver is not None
+
+    [result] = await world.node.apply([world.change(driver, on_last=ABANDONED)])
+
+    after = await world.direct.row(job)
+    assert (result.outcome, result.last) == ("applied", True)
+    assert (after.status, after.reason) == ("failed", ABANDONED.reason)
 
 
 # new rows ----------------------------------------------------------------------------------------------

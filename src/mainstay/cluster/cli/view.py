@@ -7,7 +7,9 @@ from rich.text import Text
 
 from ...cli import Column, facts, table
 from ...lifecycle import time_text
+from ...words import counted
 from ..core_view import ClusterCores
+from ..node_health import is_degraded
 from ..problems import DIGITS
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 from .cores_view import CoreColumns, cores_line, waiting_parts
@@ -29,7 +31,7 @@ def status_parts(status: ClusterStatus, console: Console, cores: ClusterCores | 
         facts(
             [
                 ("cluster", f"{status.cluster} ({status.environment}), seen by manager {status.manager}"),
-                ("managers", f"{len(status.managers)}: {', '.join(each.name for each in status.managers)}"),
+                ("managers", f"{len(status.managers)}: {', '.join(_manager(each) for each in status.managers)}"),
                 ("nodes", f"{active} active of {len(status.nodes)}"),
                 ("cores", cores_line(cores)),
                 ("leaders", ", ".join(f"{lead.name}: {_holder(lead)}" for lead in status.leads) or "none"),
@@ -58,6 +60,7 @@ def _nodes(status: ClusterStatus, console: Console, cores: ClusterCores | None =
     columns: list[Column[NodeInfo]] = [
         Column("node", lambda node: node.name),
         Column("state", lambda node: Text(node.state, style=_STYLES[node.state])),
+        *([Column[NodeInfo]("load", _load)] if any(node.overload != "normal" for node in status.nodes) else []),
         Column("cores", lambda node: held.held(node.name, node.beat.cores), right=True),
         *([Column[NodeInfo]("runs", lambda node: held.runs(node.name))] if cores is not None and cores.runs else []),
         Column("cpu", lambda node: f"{node.beat.cpu:.0%}", right=True),
@@ -71,6 +74,16 @@ def _nodes(status: ClusterStatus, console: Console, cores: ClusterCores | None =
         Column("why", lambda node: node.reason, min_screen=_WIDE),
     ]
     return table(columns, status.nodes, screen_width=console.width)
+
+
+def _load(node: NodeInfo) -> Text:
+    if node.state == "closed":
+        return Text()
+    return Text(node.overload, style="red" if is_degraded(node.overload) else "")
+
+
+def _manager(manager: ManagerInfo) -> str:
+    return f"{manager.name} (leads {counted(len(manager.led), 'job')})" if manager.led else manager.name
 
 
 def _heard(node: NodeInfo, at_ms: int) -> str:

@@ -73,6 +73,7 @@ async def cluster_page(view: PageView) -> Response:
         problems=[] if status is None else problems_of(status),
         rows=_rows(nodes, _held(view)),
         dense=len(nodes) >= _DENSE,
+        few=_JOBS,
         grid=None if error or watch.cores is None else core_grid(masked_cores(watch.cores, view.masker)),
         looks=LOOKS,
         counts={state: n for state in _ORDER if (n := Counter(node.state for node in nodes)[state])},

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from ...errors import InvalidInput, MainstayError
 from ...web.api import ApiRequest, Masker, NoParameters
 from ...web.live import TroubleMessage, event, event_of, stream_operation, stream_response
-from ..status import JournalEntry
-from .views import masked_cores, masked_status, watch_of
+from ..status import ClusterStatus, JournalEntry
+from .views import masked_change, masked_cores, masked_status, watch_of
 from .watch import ClusterWatch
 
 _MARK = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,11})-(0|[1-9][0-9]{0,14})")
@@ -66,7 +66,7 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
         sent = sent_cores = 0
         trouble = ""
         while True:
-            changed, status = watch.changed, watch.status
+            changed = watch.changed
             for each in [each for each in watch.entries if each.number > number]:
                 if each.number > number + 1:
                     skipped = each.number - number - 1
@@ -75,20 +75,30 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
                 # before it is sent: if the client disconnects now, it counts as sent
                 number, at_ms = each.number, each.entry.at_ms
                 yield event("journal", each.entry, f"{watch.run_id}-{number}-{at_ms}")
+            # that of the versions: a client may have taken its time for the entries
+            status = watch.status
             if watch.error and watch.error != trouble:
                 yield event("trouble", TroubleMessage(detail=watch.error))
-            elif status is not None and not watch.error and (watch.version != sent or trouble):
-                sent = watch.version
-                shown = masked_status(status, masker)
+            elif status is not None and not watch.error and (watch.versions.version != sent or trouble):
                 mark = f"{watch.run_id}-{number}-{at_ms or status.at_ms}"
-                data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)
-                yield event_of("cluster", data, mark)
+                yield _state(watch, status, masker, mark, since=0 if trouble else sent)
+                sent = watch.versions.version
             if watch.cores is not None and watch.cores_version != sent_cores:
                 sent_cores = watch.cores_version
                 yield event("cores", masked_cores(watch.cores, masker))
             trouble = watch.error
             if watch.changed is changed:
                 await changed.wait()
+
+
+def _state(watch: ClusterWatch, status: ClusterStatus, masker: Masker, mark: str, *, since: int) -> bytes:
+    """What is new to a client that has the state of this version; the whole state if that is not known."""
+    change = watch.versions.since(since, status)
+    if change is not None:
+        return event("change", masked_change(change, masker), mark)
+    shown = masked_status(status, masker)
+    data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)
+    return event_of("cluster", data, mark)
 
 
 async def _since(watch: ClusterWatch, from_ms: int) -> list[JournalEntry]:
@@ -105,9 +115,10 @@ OPERATIONS = (
         "/cluster/stream",
         stream_cluster,
         "Watch the cluster",
-        "`event: cluster` with the state now, and after each change, at most once a second; `event: cores` with the "
-        "cores of the nodes in the same way; `event: journal` for each entry of the journal from now on: a client that "
-        "reconnects with `Last-Event-ID` gets those after it. `event: trouble` if no manager answers.",
+        "`event: cluster` with the state now, and then `event: change` with what differs since, at most once a "
+        "second; `event: cores` with the cores of the nodes, whenever they differ; `event: journal` for each entry of "
+        "the journal from now on: a client that reconnects with `Last-Event-ID` gets those after it. `event: trouble` "
+        "if no manager answers.",
         tag="cluster",
         refusals=(404,),
         in_store=False,

@@ -9,6 +9,7 @@ from ...web import ClusterSource, Problem
 from ...web.api import Masker
 from ..core_view import ClusterCores
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
+from .changes import ClusterChange
 from .watch import ClusterWatch
 
 _AGAIN_S = "2"
@@ -77,6 +78,11 @@ def masked_status(status: ClusterStatus, masker: Masker) -> ClusterStatus:
     return msgspec.structs.replace(status, nodes=[_masked(node, masker) for node in status.nodes])
 
 
+def masked_change(change: ClusterChange, masker: Masker) -> ClusterChange:
+    """The same for what changed."""
+    return msgspec.structs.replace(change, nodes=[_masked(node, masker) for node in change.nodes])
+
+
 async def shown_cores(watch: ClusterWatch, masker: Masker) -> ClusterCores:
     """The cores as a caller may see them; raises a `Problem` if no manager answers."""
     await shown_status(watch, masker)
@@ -104,6 +110,7 @@ __all__ = [
     "ClusterManagers",
     "ClusterNodes",
     "DrainedNode",
+    "masked_change",
     "masked_cores",
     "masked_status",
     "no_manager",

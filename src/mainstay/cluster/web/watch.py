@@ -19,11 +19,13 @@ import msgspec
 from ...bundles import BundleClient
 from ...control.explain import ClusterFacts
 from ...errors import MainstayError
+from ...stores.remote import ManagerConnection
 from ...web import ClusterRow
 from ..cluster_facts import cluster_facts
 from ..core_view import ClusterCores
 from ..journal_merge import MergedJournal
 from ..status import ClusterStatus, JournalEntry
+from .changes import ClusterVersions
 from .metrics import rows_of
 
 #: a client is expected to ask again within this time
@@ -71,16 +73,19 @@ class ClusterWatch:
         reader: ClusterReader,
         *,
         bundles: BundleClient | None = None,
+        connection: ManagerConnection | None = None,
         every_s: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:
         self.reader = reader
         self.bundles = bundles
         """the code that the managers keep"""
+        self.connection = connection
+        """the bus of the managers"""
         self.status: ClusterStatus | None = None
         """the last answer, without its journal"""
-        self.version = 0
-        """grows when an answer differs from the one before in more than its time and the manager that gave it"""
+        self.versions = ClusterVersions()
+        """what changed with which answer"""
         self.cores: ClusterCores | None = None
         """the cores at the last answer; None: the manager could not read them, or is of an earlier version"""
         self.cores_version = 0
@@ -204,7 +209,7 @@ class ClusterWatch:
             else:
                 self.error = ""
                 status = msgspec.structs.replace(status, journal=[])
-                self.version += self.status is None or _content(self.status) != _content(status)
+                self.versions.observe(status)
                 self.status = status
                 self._add(entries)
                 await self._read_cores()
@@ -232,13 +237,6 @@ class ClusterWatch:
 
     def _is_watched(self) -> bool:
         return self._watchers > 0 or (self._attended_s is not None and _now_s() - self._attended_s < _ATTENTION_S)
-
-
-def _content(status: ClusterStatus) -> tuple[object, ...]:
-    """What clients want to know at once. Each manager hears a node at another moment, so times are left out; a new beat
-    has another number."""
-    nodes = [(node.name, node.state, node.reason, node.overload, node.beat) for node in status.nodes]
-    return status.managers, status.leads, status.alarms, status.refused, nodes
 
 
 def _untimed(cores: ClusterCores | None) -> ClusterCores | None:

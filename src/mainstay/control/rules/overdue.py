@@ -79,8 +79,11 @@ def has_stalled(job: Job) -> bool:
     return quiet_from + options.stall_timeout_s * 1000 <= job.started_ms + job.extra_ms + options.run_timeout_s * 1000
 
 
-def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None) -> Moves:
-    """A run that overran: a failure, followed by the policy; a stalled job may be kept for an operator."""
+def time_out(
+    job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None, how: str = ""
+) -> Moves:
+    """A run that overran: a failure, followed by the policy; a stalled job may be kept for an operator. `how`: the time
+    and the limit, of work that counts its time itself."""
     began_ms = job.started_ms or job.claimed_ms or job.changed_ms
     if stalled:
         for_s = _elapsed(max(began_ms, job.progress_ms or 0), now_ms)
@@ -91,7 +94,7 @@ def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide
     else:
         run_s = job.options.run_timeout_s
         limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
-        message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
+        message = how or f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
         error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
     if job.session is None:
         # its units advance it: there is no attempt to repeat, and a resume continues from the results of its units

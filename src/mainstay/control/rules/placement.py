@@ -23,9 +23,7 @@ policy of the unit, as for any job.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from ...lifecycle import Event, Move
 from ...model import ErrorInfo, Job, Session
@@ -86,40 +84,6 @@ def given_back_by(events: Iterable[Event]) -> str:
         last = event
     is_back = last is not None and last.to == "pending" and last.source in ("dispatched", "running")
     return session if is_back else ""
-
-
-class PastAssignment(msgspec.Struct, frozen=True, kw_only=True):
-    """An assignment of a unit that is over."""
-
-    session: str
-    node: str
-    """empty: a version that did not record it made the assignment"""
-    at_ms: int
-    """when it ended"""
-    end: Literal["given_back", "lost", "failed"]
-    """given_back: also if it was not confirmed in time. lost: with its session, or its node did not answer. failed: its
-    attempt failed, and another one follows"""
-
-
-def past_assignments(events: Iterable[Event]) -> list[PastAssignment]:
-    """The assignments of a unit that ended, the oldest first, by its events."""
-    found: list[PastAssignment] = []
-    held: Event | None = None
-    for event in events:
-        if event.flag == "note":
-            continue
-        if event.to == "dispatched":
-            held = event
-        elif held is not None and event.to != "running":
-            end: Literal["given_back", "lost", "failed"] = "failed"
-            if "loss" in event.data:
-                end = "lost"
-            elif event.to == "pending":
-                end = "given_back"
-            session, node = str(held.data.get("session", "")), str(held.data.get("node", ""))
-            found.append(PastAssignment(session=session, node=node, at_ms=event.at_ms, end=end))
-            held = None
-    return found
 
 
 def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:

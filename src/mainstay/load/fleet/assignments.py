@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from .messages import SliceEnd
 from .settings import FleetMember
 
 
@@ -29,6 +30,11 @@ class SliceAssignments(Protocol):
     async def give_up(self, number: int, token: int, why: str) -> None:
         """Take the slice away from its node, as a loss: the leader knows that its load has ended or, because it had no
         contact for 25 s, must have ended. It is assigned again. Nothing happens if this assignment is over."""
+        ...
+
+    async def end_of(self, number: int, token: int) -> SliceEnd | None:
+        """What the node of a slice has stored of the last load of this assignment; None: nothing, or it cannot be
+        read. It has not been checked."""
         ...
 
     def waiting(self, number: int) -> str:

@@ -13,11 +13,12 @@ from ..engine.messages import Values
 from .messages import encode
 
 #: bytes of what was returned and may still be used: by setups of the running layer, and by all that workflows provide
-CONTEXT_BYTES = 256 * 1024
+CONTEXT_BYTES = 480 * 1024
 #: characters of an error, which is in the record, too
 _LONGEST_WHY = 2000
-#: bytes of what the workflows of a layer get of others: each has a copy, and all copies travel in one message
-LAYER_BYTES = 512 * 1024
+#: bytes of what the workflows of a layer get of others: each has a copy, and all copies travel in one message of the
+#: bus, of 1 MiB, with what their own setups returned
+LAYER_BYTES = 480 * 1024
 
 
 def context_bytes(values: Values) -> int:
@@ -28,11 +29,11 @@ def context_bytes(values: Values) -> int:
 def within_context(answer: Values, *, kept: int = 0) -> Values:
     """The answer, without the values for which there is no room beside the `kept` bytes. Their workflows have failed.
 
-    >>> answer = within_context(Values(values={"Shop": {"tokens": "x" * 300_000}, "Search": {"page": 1}}))
+    >>> answer = within_context(Values(values={"Shop": {"tokens": "x" * 600_000}, "Search": {"page": 1}}))
     >>> answer.values
     {'Search': {'page': 1}}
     >>> answer.failed["Shop"]
-    'tokens returned 293 KiB; the context of a run on nodes has at most 256 KiB. Return less: a name or a path, and read
+    'tokens returned 586 KiB; the context of a run on nodes has at most 480 KiB. Return less: a name or a path, and read
     the data where it is used'
     """
     values: dict[str, dict[str, Any]] = {}

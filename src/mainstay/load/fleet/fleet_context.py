@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from ...bus import Bus
@@ -17,6 +18,7 @@ from .record_size import make_room
 from .settings import FleetSettings
 from .slice_merger import SliceMerger
 from .spec import OnLoss
+from .together import TOGETHER
 
 
 class FleetContext:
@@ -55,6 +57,8 @@ class FleetContext:
         self.is_killed = False
         self.ending: StopRun | GiveUp | KillSlice | None = None
         """the last order that ends the load"""
+        self.together: Callable[[], int] = lambda: TOGETHER
+        """how many buckets slices put into one message"""
         self.failure: BaseException | None = None
         """why this leader cannot lead any more: a successor does"""
         self._save = save
@@ -108,6 +112,15 @@ class FleetContext:
         except BaseException as error:
             self.fail(error)
             raise
+
+    async def leads(self) -> bool:
+        """Whether the store takes this leader for the last one."""
+        if self.failure is None:
+            with contextlib.suppress(Exception):
+                async with self._saving:
+                    await self._save(self.record)
+                return True
+        return False
 
     def fail(self, why: BaseException) -> None:
         """Lead no more, and leave the slices to a successor."""

@@ -63,6 +63,11 @@ class FleetGo:
         """How long iterations begin; infinite for a number of iterations without a limit."""
         return self._longest_s - self._drain_s
 
+    @property
+    def left_s(self) -> float:
+        """In how long all of it should be over, with its drain; infinite for a number of iterations without a limit."""
+        return max(0.0, self._longest_s - self.now_s)
+
     def next_window_s(self, after_s: float) -> float:
         """The time of the plan at which the first window begins that is this far ahead."""
         return math.ceil((self.now_s + after_s) * 1000 / WINDOW_MS) * WINDOW_MS / 1000
@@ -159,6 +164,7 @@ def _merged(reports: Sequence[SliceReport]) -> SliceReport:
         repeated_windows=sum(one.repeated_windows for one in reports),
         loss=last.loss,
         gap_s=sum(one.gap_s for one in reports),
+        stop=last.stop,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,11 +22,10 @@ from .fleet_reports import FleetReports
 from .led_slice import LedSlice
 from .record import GoEnd, GoRecord
 from .record_size import add_end
-from .slice_go import AdoptedSlice, SliceGo, SliceResult, StoppedBefore
+from .slice_go import SliceGo, SliceResult, StoppedBefore
 from .slice_link import SliceLink
 
-#: how long a successor of the leader lets windows wait for the sums of slices that do not answer
-_ADOPT_S = 5.0
+T = TypeVar("T")
 
 
 class _MakeGo(Protocol):
@@ -148,7 +147,7 @@ class FleetLoad:
             links[number].is_loading = False
             fleet.change()
         going = [self._through(gos[number], link) for number, link in links.items() if number not in refused]
-        return list(await asyncio.gather(*going)), unstarted
+        return await _all(going), unstarted
 
     async def _before_go(self) -> None:
         """Wait for slices that were lost since the last load, if they are to be replaced."""
@@ -194,35 +193,25 @@ class FleetLoad:
         fleet = self._fleet
         self._merger.open(range(len(self._slices)), holding=True)
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
-        before = [part.total for part in fleet.record.lost if part.go == go.number and part.total is not None]
-        asking = [asyncio.ensure_future(one.adopt(recorded)) for one in gos]
-        counted: set[int] = set()
-        try:
-            await asyncio.wait(asking, timeout=_ADOPT_S)
-            in_time = {number: task.result() for number, task in enumerate(asking) if task.done()}
-            if any(one.link is not None for one in in_time.values()):
-                totals = [one.total for one in in_time.values() if one.total is not None]
-                self._begin_with([*before, *totals])
-                before, counted = [], set(in_time)
-            adopted: list[AdoptedSlice] = await asyncio.gather(*asking)
-        finally:
-            for task in asking:
-                task.cancel()
+        totals = [part.total for part in fleet.record.lost if part.go == go.number]
+        # one that does not answer is lost within seconds. Its sum belongs before the windows that wait: a bucket that
+        # has the load of minutes would show what never was
+        adopted = await _all(one.adopt(recorded) for one in gos)
+        totals += [one.total for one in adopted]
         unbegun = [number for number, one in enumerate(adopted) if one.is_unbegun]
         if (
             unbegun
-            and not any(one.link for one in adopted)
+            and not any(one.link or one.total is not None for one in adopted)
             and not any(part.go == go.number for part in fleet.record.lost)
         ):
             fleet.put_go(replace(recorded, void=True))
             await fleet.save()
             return None
         for number, one in enumerate(adopted):
-            if number not in counted and one.total is not None:
-                self._merger.add(number, one.total)
             if one.link is None:
                 self._merger.close(number)
-        self._begin_with(before)
+        known = [total for total in totals if total is not None]
+        self._merger.begin_with(merge_windows(known) if known else None)
         if math.isinf(go.at_s):
             passed_s = fleet.clock.now_ms() / 1000 - recorded.wall
             go.begin(at_s=fleet.steady() - max(0.0, passed_s), wall_s=recorded.wall)
@@ -233,10 +222,7 @@ class FleetLoad:
         elif fleet.record.ending:
             self._halt()
         going = [self._through(gos[number], one.link) for number, one in enumerate(adopted) if number not in unbegun]
-        return list(await asyncio.gather(*going)), never
-
-    def _begin_with(self, totals: list[Window]) -> None:
-        self._merger.begin_with(merge_windows(totals) if totals else None)
+        return await _all(going), never
 
     async def _through(self, one: SliceGo, link: SliceLink | None) -> SliceResult:
         """A slice until its end. If that ends the run, all others stop."""
@@ -290,6 +276,17 @@ class FleetLoad:
         is_lost = not self._fleet.is_killed and not isinstance(loss, StoppedBefore)
         is_restarted = is_lost and self._fleet.on_loss == "restart"
         return RestartNeeded(str(loss)) if is_restarted else loss
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all; if one raises, the others end."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 __all__ = ["FleetLoad"]

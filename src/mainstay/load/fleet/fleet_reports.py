@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -20,6 +20,8 @@ from .slice_go import SliceGo
 
 #: of what was received so far, which is stored every few seconds
 _MOST_BYTES = 256 * 1024
+#: notes that are left out after one that was too large: to add up the windows of all slices takes long
+_LEFT_OUT = 30
 
 
 class FleetReports:
@@ -31,12 +33,14 @@ class FleetReports:
         self._running: list[SliceGo] = []
         self._unrecorded: list[SliceReport] = []
         """of gos that have no record of their end: the run was stopped in them"""
+        self._left_out = 0
+        """notes to leave out"""
         self._reduced = fleet.record.reduced
         """how exact the sums are that leaders before this one have kept"""
 
     def begin(self, slices: list[SliceGo]) -> list[SliceGo]:
         """A go begins in these slices."""
-        self._running = slices
+        self._running, self._left_out = slices, 0
         return slices
 
     def end(self, *, recorded: bool) -> list[SliceReport]:
@@ -56,17 +60,28 @@ class FleetReports:
     def note(self) -> None:
         """Put what was received so far into the record; a large test has no room for it. What a leader before this one
         has noted stays until the slice has answered this one."""
-        record, running = self._fleet.record, self._fleet.running_go
-        parts = [part for one in self._running if (part := one.note()) is not None]
-        known = {part.report.slice for part in parts}
-        parts += [
-            part
-            for part in record.received
-            if running is not None and part.go == running.go and part.report.slice not in known
-        ]
-        size = sum(len(encode(part)) for part in parts)
-        if size <= min(_MOST_BYTES, RECORD_BYTES - record_bytes(replace(record, received=[]))):
-            record.received = parts
+        if self._left_out:
+            self._left_out -= 1
+            return
+        record, parts = self._fleet.record, list[LostPart]()
+        room = min(_MOST_BYTES, RECORD_BYTES - record_bytes(replace(record, received=[])))
+        for part in self._noted():
+            room -= len(encode(part))
+            if room < 0:
+                self._left_out = _LEFT_OUT
+                return
+            parts.append(part)
+        record.received = parts
+
+    def _noted(self) -> Iterator[LostPart]:
+        running, known = self._fleet.running_go, set[int]()
+        for one in self._running:
+            if (part := one.note()) is not None:
+                known.add(part.report.slice)
+                yield part
+        for part in self._fleet.record.received:
+            if running is not None and part.go == running.go and part.report.slice not in known:
+                yield part
 
     def reports(self) -> list[SliceReport]:
         """One for each assignment of a slice."""

@@ -23,13 +23,14 @@ from .fleet_go import FleetGo
 from .fleet_load import FleetLoad
 from .fleet_reports import FleetReports, start_skew_s
 from .led_slice import LedSlice
-from .messages import UNREADABLE, KillSlice, decode_lines, decode_windows, line_subject, window_subject
+from .messages import UNREADABLE, CommandAccepted, KillSlice, decode_lines, decode_windows, line_subject, window_subject
 from .once_orders import OnceOrders
 from .record import FleetRecord
 from .settings import RELEASE_S, FleetSettings
 from .slice_link import SliceLink
 from .slice_merger import SliceMerger
 from .spec import OnLoss
+from .together import buckets_together
 
 log = logging.getLogger("mainstay.load")
 
@@ -71,10 +72,12 @@ class FleetRunner:
         settings: FleetSettings | None = None,
         clock: Clock | None = None,
         steady: Callable[[], float] | None = None,
+        level: Callable[[], int] = lambda: 0,
     ) -> None:
         """`slices` has the cores of each. `save` stores the record durably, or raises: then this leader leaves.
         With `releases_at_exit=False`, slices are released by `release`, for example when the result is stored. `steady`
-        is the clock that slices are compared with; the default is that of the event loop."""
+        is the clock that slices are compared with; the default is that of the event loop. `level` is how overloaded
+        this process is, from 0 to 3: then slices send fewer and wider windows."""
         if sum(slices) != processes:
             raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
         settings = settings or FleetSettings()
@@ -101,6 +104,8 @@ class FleetRunner:
             LedSlice(self._fleet, number, count, first=firsts[number], of=processes)
             for number, count in enumerate(slices)
         ]
+        self._level = level
+        self._fleet.together = self._buckets_together
         self._once = OnceOrders(self._fleet, self._slices)
         self._reports = FleetReports(self._fleet, self._slices)
         self._load = FleetLoad(self._fleet, self._slices, self._reports, on_window=on_window, halt=self._halt)
@@ -113,12 +118,16 @@ class FleetRunner:
     async def __aenter__(self) -> Self:
         self.ended = asyncio.get_running_loop().create_future()
         job = self._fleet.job
-        for subject, take in (
-            (window_subject("*", job, "*"), self._take_windows),
-            (line_subject("*", job, "*"), self._take_lines),
-        ):
-            self._subscriptions.append(await self._fleet.bus.subscribe(subject, limit=_WAITING))
-            self._run(take(self._subscriptions[-1]))
+        try:
+            for subject, take in (
+                (window_subject("*", job, "*"), self._take_windows),
+                (line_subject("*", job, "*"), self._take_lines),
+            ):
+                self._subscriptions.append(await self._fleet.bus.subscribe(subject, limit=_WAITING))
+                self._run(take(self._subscriptions[-1]))
+        except BaseException:
+            await self._close()
+            raise
         self._run(self._watch_ended())
         return self
 
@@ -128,15 +137,18 @@ class FleetRunner:
             if self._releases_at_exit:
                 await self.release()
         finally:
-            self._fleet.is_stopping = True
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for subscription in self._subscriptions:
-                await subscription.close()
-            if not self.ended.done():
-                self.ended.set_result(None)
+            await self._close()
+
+    async def _close(self) -> None:
+        self._fleet.is_stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for subscription in self._subscriptions:
+            await subscription.close()
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     # the port ---------------------------------------------------------------------------------------
 
@@ -285,7 +297,7 @@ class FleetRunner:
 
     async def _tell(self, link: SliceLink, order: StopRun | GiveUp | KillSlice) -> None:
         with contextlib.suppress(GeneratorLost):
-            await link.ask(order)
+            await link.ask(order, CommandAccepted)
 
     async def _watch_ended(self) -> None:
         fleet = self._fleet
@@ -298,6 +310,10 @@ class FleetRunner:
         await fleet.until(have_ended)
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _buckets_together(self) -> int:
+        waiting = self._subscriptions[0].waiting if self._subscriptions else 0
+        return buckets_together(level=self._level(), queue_share=waiting / _WAITING, slices=len(self._slices))
 
     async def _take_windows(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -36,7 +35,6 @@ from ...worker import (
     LeadHost,
     LetGo,
     Mode,
-    OutOfTime,
     context,
 )
 from ..generator_process import GeneratorLost
@@ -49,6 +47,7 @@ from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
+from .run_time import RunTime
 from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
 from .settings import RELEASE_S, FleetSettings
 from .spec import FleetOptions
@@ -60,8 +59,6 @@ T = TypeVar("T")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
-#: before the end of its time, a run asks for more
-_ASKS_S = 10.0
 #: before a job is given back because the store or the bus does not answer: the next claim may meet the same
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
@@ -80,6 +77,8 @@ class FleetWork:
     decide = None
     #: it runs no user code, and the loss of managers says nothing about a run
     supervises = True
+    #: from the start of the first load, whichever managers lead the run
+    keeps_time = True
 
     def __init__(self, host: LeadHost) -> None:
         self._host = host
@@ -148,6 +147,7 @@ class _Lead:
         self._options = options
         self._fleet: FleetRunner | None = None
         self._saved: SavedRun
+        self._time: RunTime
         self._stop_first = False
         """it was stopped before it led; a leader before this one may have begun the load"""
 
@@ -163,22 +163,30 @@ class _Lead:
             await self._await_cores()
         if step == "end":
             assert saved is not None
-            self._saved = saved
+            self._take(saved)
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        [is_ours] = await self._through_stop(self._control.claims.start([job]), may_have_load=may_have_load)
-        if not is_ours:
-            raise LetGo("its claim was lost")
+        if may_have_load:
+            await self._through_stop(self._start(), may_have_load=True)
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
             saved = SavedRun(
                 summary=msgspec.Raw(b"\xc0") if saved is None else saved.summary,
                 fleet=FleetRecord(round=newest),
                 failures=job.failures,
-                began_ms=self._control.store.clock.now_ms() if saved is None else saved.began_ms,
                 restarts=0 if saved is None else saved.restarts,
             )
-        self._saved = saved
+        self._take(saved)
         return self._ended(await self._led(slices))
+
+    def _take(self, saved: SavedRun) -> None:
+        clock = self._control.store.clock
+        self._saved = saved
+        self._time = RunTime(self._here, clock, began_ms=saved.began_ms, extra_s=saved.extra_s)
+
+    async def _start(self) -> None:
+        """Store that there is load, or is about to be: the store counts its run timeout from here on, too."""
+        if not (await self._control.claims.start([self._here.job]))[0]:
+            raise LetGo("its claim was lost")
 
     async def _through_stop(self, work: Coroutine[Any, Any, T], *, may_have_load: bool) -> T:
         """The result of something short. If the job is stopped meanwhile and may have load, it is led nevertheless:
@@ -199,7 +207,7 @@ class _Lead:
 
     async def _led(self, slices: list[StoredSlice]) -> Summary:
         job = self._here.job
-        async with StoredAssignments(self._control, slices, actor=job.session or "") as assignments:
+        async with StoredAssignments(self._control, slices, actor=job.session or "", rng=self._host.rng) as assignments:
             stream = self._work.record(self._host.folder() / f"{job.id}-{job.token}.ndjson.zst")
             cores = [each.call.cores for each in slices]
 
@@ -244,6 +252,8 @@ class _Lead:
                 await self._release()
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
+            self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
+            self._host.counts["cancels_unconfirmed"] += sum(each.stop == "unconfirmed" for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:
@@ -259,22 +269,24 @@ class _Lead:
         adopted_s, least = now_s() + self._work.settings.lost_s + SAVE_S, 0 if earlier is None else earlier.requests
         if self._stop_first:
             run.stop(f"cancelled: {here.stopping}")
+        if earlier is not None:
+            # the progress of the leader before earns time, too
+            here.progress(earlier.elapsed_s, run.header.duration_s, f"{earlier.requests} requests")
         task = asyncio.ensure_future(run.run())
+        timing = asyncio.ensure_future(self._watch_time(run))
         # a successor must know of a stop: it would take it for a loss
-        news: set[asyncio.Future[Any]] = {task, asyncio.ensure_future(run.stopped.wait())}
+        news: set[asyncio.Future[Any]] = {task, timing, asyncio.ensure_future(run.stopped.wait())}
         try:
-            while not task.done():
+            while not task.done() and not timing.done():
                 _, news = await asyncio.wait(news, timeout=SAVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if not task.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     if so_far.requests >= least or now_s() >= adopted_s:
                         await self._save(stored(so_far, points))
-                if not task.done() and await self._left_s() <= 0:
-                    run.stop(_OVERRAN)
-                    await self._within_grace(run, task)
-                    await self._save_end(await task)
-                    raise OutOfTime
+            if timing.done():
+                timing.result()
+                await self._within_grace(run, task)
         except asyncio.CancelledError:
             if here.stopping not in _ENDS:
                 await self._leave(task)
@@ -285,6 +297,7 @@ class _Lead:
             await self._leave(task)
             raise
         finally:
+            timing.cancel()
             # if this was cancelled again, calls under way are not waited for
             if not task.cancelling():
                 task.cancel()
@@ -292,6 +305,11 @@ class _Lead:
                 one.cancel()
             await asyncio.wait({task} | news)
         return await task
+
+    async def _watch_time(self, run: LoadRun) -> None:
+        """Stop the load when its time is over. Nothing that the leader waits for delays it."""
+        await self._time.is_over()
+        run.stop(_OVERRAN)
 
     async def _within_grace(self, run: LoadRun, task: asyncio.Task[Summary]) -> None:
         """Wait for the end of a run that was stopped. If its load or its teardowns take too long, it is given up, and
@@ -310,25 +328,6 @@ class _Lead:
             escalate()
         await asyncio.wait([task])
 
-    async def _left_s(self) -> float:
-        """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
-        that makes progress earns it."""
-        limit_s = self._here.job.options.run_timeout_s
-        if limit_s is None:
-            return math.inf
-        passed_s = (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
-        left_s = limit_s + self._saved.extra_s - passed_s
-        if left_s > _ASKS_S:
-            return left_s
-        try:
-            granted_s = (await self._here.extend()).granted_s
-        except StaleClaim as error:
-            raise LetGo(str(error)) from None
-        if granted_s:
-            log.info("job=%s has earned %g s more", self._here.id, granted_s)
-            self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
-        return left_s + granted_s
-
     async def _leave(self, task: asyncio.Task[Summary]) -> None:
         """Another manager leads on, or is about to: nothing is stopped."""
         if self._fleet is not None:
@@ -345,7 +344,7 @@ class _Lead:
         if self._here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == _OVERRAN:
-            raise OutOfTime
+            raise self._time.error(summary.elapsed_s)
         raise_unless_passed(summary, self._here.job.name)
         return summary
 
@@ -367,6 +366,7 @@ class _Lead:
             fleet=FleetRecord(round=0),
             ended_round=self._saved.fleet.round,
         )
+        self._time.began_ms, self._time.extra_s = 0, 0.0
         await self._write()
         await self._release()
         # the leader of placement cancels the slices that could not be released
@@ -386,13 +386,18 @@ class _Lead:
 
     async def _save_record(self, record: FleetRecord) -> None:
         """Returns when it is stored: what follows must not happen without it."""
+        is_first = bool(record.gos) and not self._time.began_ms
+        if is_first:
+            self._time.began_ms = round(record.gos[0].wall * 1000)
         self._saved = replace(self._saved, fleet=record)
         try:
-            await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
+            await self._here.save(msgspec.Raw(self._packed()))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except PayloadTooLarge as error:
             raise self._too_large(error) from error
+        if is_first:
+            await self._start()
 
     async def _save(self, summary: bytes) -> None:
         self._saved = replace(self._saved, summary=msgspec.Raw(summary))
@@ -407,9 +412,13 @@ class _Lead:
 
     async def _write(self) -> bool:
         try:
-            return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+            return await save_checkpoint(self._here, self._packed(), self._host.rng)
         except PayloadTooLarge as error:
             raise self._too_large(error) from error
+
+    def _packed(self) -> bytes:
+        saved = replace(self._saved, began_ms=self._time.began_ms, extra_s=self._time.extra_s)
+        return msgspec.msgpack.encode(saved)
 
     def _too_large(self, error: PayloadTooLarge) -> LoadFailed:
         """The run has begun, so it must not read as one that could not be started."""

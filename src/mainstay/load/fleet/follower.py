@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...errors import InvalidTransition, MainstayError, StoreError
+from msgspec.structs import replace
+
+from ...errors import InvalidTransition, MainstayError, ReconnectFailed, StoreError
 from ...lifecycle import table_of
 from ..generator_process import LineHandler
 from ..outputs import Output, RunOutputs
@@ -19,8 +21,8 @@ _BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
 _OVER_S = 0.2
 #: without a window for this long, the summary that is saved with the job is told instead
 _SILENCE_S = 4.0
-#: pause before another try if the cluster does not answer
-_AGAIN_S = 1.0
+#: pause before another try if the cluster does not answer, and how long it is tried
+_AGAIN_S, _TRIES_S = 1.0, 60.0
 
 
 class FollowedRun(NamedTuple):
@@ -42,7 +44,7 @@ class FollowedRun(NamedTuple):
 
 
 class RunFollower:
-    """Follows one run: `await follower.follow(...)`.
+    """Follows one run: `await follower.follow(...)`, which raises `ReconnectFailed` after a minute without any answer.
 
     `displays` get the header and the windows that arrive, as those of a run on this machine do. They never get the end:
     the caller has it. A cluster that does not answer for a while is waited for.
@@ -70,10 +72,16 @@ class RunFollower:
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._waits = ""
         self._begun = self._shown = self._over = False
+        self._has_windows = False
+        """some have arrived"""
         self._heard_s = -_SILENCE_S
         self._told = 0.0
         """the time of the plan of the last saved summary that was told"""
         self._look = asyncio.Event()
+        self._cancelling = False
+        """a cancel was asked for, and no manager has answered it"""
+        self._answered_s = 0.0
+        """when the job was read last"""
         self._away = False
         self.job: LedJob | None = None
         """as it was read last"""
@@ -94,6 +102,7 @@ class RunFollower:
         return FollowedRun(job, await self._source.summary())
 
     async def _until_settled(self) -> LedJob:
+        self._answered_s = self._now_s()
         async with self._source.changes() as wake:
             while True:
                 try:
@@ -104,8 +113,14 @@ class RunFollower:
                     if not self._away:
                         self._note(f"the cluster does not answer ({error}); the run goes on, and so does this command")
                     self._away = True
+                    silent_s = self._now_s() - max(self._answered_s, self._heard_s)
+                    if silent_s >= _TRIES_S:
+                        raise ReconnectFailed(
+                            self._source.id, silent_s, why=error, cancelling=self._cancelling
+                        ) from error
                     await asyncio.sleep(_AGAIN_S)
                     continue
+                self._answered_s = self._now_s()
                 if self._away:
                     self._note("the cluster answers again")
                 self._away = False
@@ -150,7 +165,7 @@ class RunFollower:
             self._told = summary.elapsed_s
             self._waiting("")
             numbers = f"{summary.elapsed_s:.0f} s: {summary.requests:,} requests, {summary.failed:,} failed"
-            if self._source.is_live:
+            if self._has_windows:
                 self._note(f"no live data arrives; saved after {numbers}")
                 return
             if not self._shown:
@@ -165,18 +180,23 @@ class RunFollower:
     async def _listen(self) -> None:
         if not self._source.is_live:
             return
+        restart = False
         async with self._source.live() as watch:
-            async for message in watch:
-                if message.header is not None and not self._shown:
+            async for update in watch:
+                if update.header is not None:
+                    restart = self._shown
                     self._heard_s = self._now_s()
-                    await self._show(message.header)
-                for process, line in message.lines:
+                    if not self._shown:
+                        await self._show(update.header)
+                for process, line in update.lines:
                     self._on_line(process, line)
-                if message.moment is not None and self._shown:
+                if update.moment is not None and self._shown:
                     self._heard_s = self._now_s()
-                    self._displays.add(message.moment)
-                self._over = message.over
-                if message.over:
+                    self._has_windows = True
+                    self._displays.add(replace(update.moment, restart=restart))
+                    restart = False
+                self._over = update.over
+                if update.over:
                     self._heard_s = self._now_s()
                     self._look.set()
 
@@ -188,6 +208,7 @@ class RunFollower:
 
     async def _cancel_after(self, stop: asyncio.Event) -> None:
         await stop.wait()
+        self._cancelling = True
         while True:
             try:
                 self.job = await self._source.cancel(by=self._by)
@@ -197,8 +218,10 @@ class RunFollower:
             except InvalidTransition:
                 pass  # it has just ended
             except MainstayError as error:
+                self._cancelling = False
                 self._note(f"the run is not cancelled, and goes on: {error}")
                 return
+            self._cancelling = False
             self._look.set()
             return
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import InvalidInput, MainstayError
 from ..generator_process import GeneratorLost
 from .fleet_context import FleetContext
-from .messages import PrepareSlice, ReleaseSlice
+from .messages import CommandAccepted, PrepareSlice, ReleaseSlice
 from .settings import FleetMember
 from .slice_link import SliceLink
 
@@ -34,10 +34,12 @@ class LedSlice:
         self.is_dropped = False
         """the run goes on without it"""
         self._fleet = fleet
-        self._first = first
+        self.numbers = range(first, first + processes)
+        """of its processes"""
         self._of = of
-        self._ending: asyncio.Task[None] | None = None
-        """of an assignment that the store says is over: if its machine lives, it hears that before the next one goes"""
+        self._endings: set[asyncio.Task[None]] = set()
+        """of assignments that the store says are over: if their machine lives, it hears that before the next one
+        goes"""
         self._told = ""
         """why its last assignment was lost"""
 
@@ -53,7 +55,7 @@ class LedSlice:
     @property
     def ready(self) -> SliceLink | None:
         """The link, if the slice can go."""
-        if self._ending is not None and not self._ending.done():
+        if self._endings:
             return None
         return self.live if self.live is not None and self.live.is_ready else None
 
@@ -76,8 +78,8 @@ class LedSlice:
         try:
             await self._keep()
         finally:
-            if self._ending is not None:
-                self._ending.cancel()
+            for task in self._endings:
+                task.cancel()
 
     async def _keep(self) -> None:
         fleet, token = self._fleet, 0
@@ -101,10 +103,13 @@ class LedSlice:
             member,
             job=fleet.job,
             number=self.number,
+            first=self.numbers.start,
             epoch=fleet.epoch,
             settings=fleet.settings,
             clock=fleet.clock,
             steady=fleet.steady,
+            leads=fleet.leads,
+            together=fleet.together,
             on_window=lambda window: fleet.merger.add(self.number, window),
             on_change=fleet.change,
         )
@@ -150,12 +155,20 @@ class LedSlice:
                 link.expect_load()
             elif not fleet.is_ending():
                 order = PrepareSlice(
-                    order=fleet.order, limits=fleet.limits, processes=self.processes, first=self._first, of=self._of
+                    order=fleet.order,
+                    limits=fleet.limits,
+                    processes=self.processes,
+                    first=self.numbers.start,
+                    of=self._of,
                 )
                 measuring = asyncio.ensure_future(self._measure(link))
                 try:
                     await link.ask(
-                        order, key="prepare", doing="it was preparing (it loads the test and looks up its hosts)"
+                        order,
+                        CommandAccepted,
+                        key="prepare",
+                        doing="it was preparing (it loads the test and looks up its hosts)",
+                        limit_s=fleet.limits.begin_s + fleet.settings.lost_s,
                     )
                     await measuring
                 finally:
@@ -180,14 +193,17 @@ class LedSlice:
         except MainstayError as error:
             # another leader, or no bus
             self._fleet.fail(error)
-        finally:
-            # the task is done only after this
-            asyncio.get_running_loop().call_soon(self._fleet.change)
+
+    def _dismissed(self, ending: asyncio.Task[None]) -> None:
+        self._endings.discard(ending)
+        self._fleet.change()
 
     async def _end(self, link: SliceLink) -> None:
         """End an assignment that is lost. Its node must not run load when another one begins."""
         if link.is_fenced:
-            self._ending = asyncio.ensure_future(self._dismiss(link))
+            ending = asyncio.ensure_future(self._dismiss(link))
+            self._endings.add(ending)
+            ending.add_done_callback(self._dismissed)
         elif not await link.dismiss():
             await self._fleet.assignments.give_up(self.number, link.member.token, str(link.loss))
 
@@ -195,7 +211,7 @@ class LedSlice:
         """End an assignment that is not wanted any more."""
         with contextlib.suppress(TimeoutError, GeneratorLost):
             async with asyncio.timeout(self._fleet.settings.ready_s):
-                await link.ask(ReleaseSlice())
+                await link.ask(ReleaseSlice(), CommandAccepted)
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

@@ -15,9 +15,12 @@ from ..engine.messages import CollectProvided, GiveUp, SetUp, StopRun, TearDown,
 from ..generator_process import Limits
 from ..run_spec import RunOrder
 from ..stats.model import Window
+from .together import TOGETHER
 
 #: bytes of an answer; a longer one goes in parts. The bus takes 1 MiB
 PART_BYTES = 512 * 1024
+#: parts of an answer: the sum of all windows of a go is the longest, and a step takes up to 10 KB
+MOST_PARTS = 128
 
 
 class PrepareSlice(msgspec.Struct, tag=True, kw_only=True):
@@ -83,8 +86,10 @@ class PingSlice(msgspec.Struct, tag=True, kw_only=True):
     go: int = 0
     upto: int = 0
     """all windows with lower numbers have arrived"""
-    wanted: list[int] = []
-    """windows that have not arrived, and should have"""
+    gaps: list[tuple[int, int]] = []
+    """windows that have not arrived, and should have: from this number up to that one"""
+    together: int = TOGETHER
+    """how many buckets to put into one message, for the next seconds"""
 
 
 SliceOrder = (
@@ -136,6 +141,8 @@ class SliceWindow(msgspec.Struct, kw_only=True):
     go: int
     number: int
     """from 0, without gaps"""
+    count: int = 1
+    """it is the sum of as many windows, from this number on"""
     window: Window
 
 
@@ -151,13 +158,15 @@ class SliceBeat(msgspec.Struct, tag=True, kw_only=True):
     windows: int
     """how many it has sent of this go"""
     repaired: list[SliceWindow] = []
-    """those that were wanted"""
+    """for each gap the sum of its windows, as far as the answer has room for them"""
 
 
 class SliceEnd(msgspec.Struct, tag=True, kw_only=True):
     """The end of a go in a slice: the record."""
 
     go: int
+    token: int = 0
+    """of the assignment"""
     reports: list[WorkflowsDone]
     loss: str
     """of a process; empty: there was none"""
@@ -230,6 +239,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 decode_command = msgspec.msgpack.Decoder(SliceCommand).decode
 decode_answer = msgspec.msgpack.Decoder(SliceAnswer).decode
+decode_end = msgspec.msgpack.Decoder(SliceEnd).decode
 decode_windows = msgspec.msgpack.Decoder(list[SliceWindow]).decode
 decode_lines = msgspec.msgpack.Decoder(SliceLines).decode
 

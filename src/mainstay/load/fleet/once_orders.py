@@ -65,7 +65,7 @@ class OnceOrders:
             by_slice.setdefault(asked.get(self._set_up_by.get(name, ""), (0, 0)), []).append(name)
         values = Values()
         for (number, token), names in by_slice.items():
-            doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}"
+            doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}/{token}"
             if (known := fleet.record.answers.get(key)) is not None:
                 # a leader before this one had it done; its slice may be lost since
                 values.failed.update(known.failed)
@@ -104,9 +104,10 @@ class OnceOrders:
         if record.asked.get(key) != executor:
             record.asked[key] = executor
             await self._fleet.save()
-        answer = await link.ask(order, key=key, doing=doing, calls=calls)
-        if not isinstance(answer, Values):
-            raise link.not_done(f"it answered with {type(answer).__name__}, while {doing}")
+        fleet = self._fleet
+        # a slice ends what takes too long
+        limit_s = calls * fleet.limits.once_s + fleet.limits.overtime_s + fleet.settings.lost_s
+        answer = await link.ask(order, Values, key=key, doing=doing, calls=calls, limit_s=limit_s)
         answer = within_context(answer, kept=sum(context_bytes(known) for known in record.answers.values()))
         record.answers[key] = answer
         if not self._fleet.is_stopping:

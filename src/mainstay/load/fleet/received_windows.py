@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 from ..stats.model import WINDOW_MS, Window
 from ..stats.sums import WindowSum
+from ..stats.tally import KINDS
 
-#: windows that are asked for at once
-_MOST_WANTED = 50
+#: a slice keeps windows for as long as it has contact, and has at most hundreds in a second
+MOST_AHEAD = 20_000
+#: gaps that are asked for at once
+_MOST_GAPS = 10
 
 
 class ReceivedWindows:
@@ -17,9 +20,9 @@ class ReceivedWindows:
     >>> received = ReceivedWindows(lambda window: None, wall_s=100.0)
     >>> [received.take(number, Window(bucket=1000 + number)) for number in (0, 2, 0)]
     [True, True, False]
-    >>> received.due = 3
-    >>> received.wanted(), received.known_s
-    ([1], 0.1)
+    >>> received.due = 5
+    >>> received.gaps(), received.known_s
+    ([(1, 2), (3, 5)], 0.1)
     """
 
     def __init__(
@@ -39,18 +42,20 @@ class ReceivedWindows:
         self.due = upto
         """how many should have arrived"""
         self.count = self.repeated = 0
-        self.sum = WindowSum()
+        self.sum = WindowSum(most=KINDS)
 
-    def take(self, number: int, window: Window) -> bool:
-        """Whether it is new."""
-        if number < self.upto or number in self._beyond:
+    def take(self, number: int, window: Window, count: int = 1) -> bool:
+        """Whether it is new. `count`: it is the sum of as many, from this number on. If one of them has arrived, the
+        sum is not taken: its others are asked for again."""
+        numbers = range(number, number + count)
+        if number < self.upto or not self._beyond.keys().isdisjoint(numbers):
             self.repeated += 1
             return False
-        self._beyond[number] = window.bucket + window.width
+        self._beyond.update(dict.fromkeys(numbers, window.bucket + window.width))
         while self.upto in self._beyond:
             self._known = max(self._known, self._beyond.pop(self.upto))
             self.upto += 1
-        self.count += 1
+        self.count += count
         self.sum.add(window)
         self._on_window(window)
         return True
@@ -61,9 +66,20 @@ class ReceivedWindows:
         self.sum.add(total)
         self._known = total.bucket + total.width
 
-    def wanted(self) -> list[int]:
-        """Windows that should have arrived: the oldest of them."""
-        return [number for number in range(self.upto, self.due) if number not in self._beyond][:_MOST_WANTED]
+    def gaps(self) -> list[tuple[int, int]]:
+        """Windows that should have arrived, as ranges of their numbers: the oldest ones."""
+        found: list[tuple[int, int]] = []
+        at = self.upto
+        for number in (*sorted(number for number in self._beyond if number < self.due), self.due):
+            if number > at:
+                found.append((at, number))
+            at = number + 1
+        return found[:_MOST_GAPS]
+
+    @property
+    def names(self) -> int:
+        """How many steps, checks and metrics they have."""
+        return len(self.sum.steps) + len(self.sum.checks) + len(self.sum.metrics)
 
     @property
     def total(self) -> Window | None:
@@ -84,4 +100,4 @@ class ReceivedWindows:
         return sum(step.failed.count for step in self.sum.steps.values())
 
 
-__all__ = ["ReceivedWindows"]
+__all__ = ["MOST_AHEAD", "ReceivedWindows"]

@@ -63,8 +63,8 @@ class FleetRecord(msgspec.Struct, kw_only=True):
     assignment is lost while there is no leader, this is all that is known of it"""
     ends: list[GoEnd] = []
     asked: dict[str, tuple[int, int]] = {}
-    """by order (`set_up/1`, `collect/1`, `tear_down/0`): the slice and the token that it was sent to. Stored before it
-    is sent: a successor asks the same one, which executes it once"""
+    """by order (`set_up/1`, `collect/1`, `tear_down/0/1`): the slice and the token that it was sent to. Stored before
+    it is sent: a successor asks the same one, which executes it once"""
     answers: dict[str, Values] = {}
     """by order: what was executed, and what it returned"""
     ending: str = ""

@@ -20,8 +20,8 @@ from .fleet_go import merged_reports
 from .messages import encode
 from .record import FleetRecord, GoEnd, LostPart
 
-#: bytes of a stored record. The summary of the run is stored beside it, and may have 512 KiB; both together 1 MiB
-RECORD_BYTES = 508 * 1024
+#: bytes of a stored record. It is written every few seconds, with the summary of the run, which may have 512 KiB
+RECORD_BYTES = 2 * 1024 * 1024
 #: one after the other, until the record fits: how many buckets become one, as a power of two, and whether the phases of
 #: calls are kept
 _REDUCTIONS = ((1, True), (2, True), (2, False), (3, False), (4, False), (5, False))

@@ -23,9 +23,9 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     """failed attempts of the job before this one: what an earlier attempt has saved is not continued"""
     began_ms: int = 0
-    """when the first leader of this attempt began, by the clock of the store"""
+    """when the first load of this start of the run began, by the clock of the store; 0: it has not"""
     extra_s: float = 0.0
-    """the time that it has earned beyond its run timeout"""
+    """the time that it is known to have earned beyond its run timeout"""
     restarts: int = 0
     """how often the run was started again after the loss of a slice"""
     over: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -14,9 +15,11 @@ from ..stats.model import SliceReport, Window
 from .fleet_context import FleetContext
 from .fleet_go import FleetGo, after_loss, begun_by_workflow, done_before, with_gap
 from .led_slice import LedSlice
-from .messages import AdoptGo, CollectEnd, GoAdopted, KillSlice, SliceEnd
+from .message_checks import adopted_fault, end_fault
+from .messages import AdoptGo, CollectEnd, CommandAccepted, GoAdopted, KillSlice, SliceEnd
 from .record import GoRecord, LostPart
 from .slice_link import SliceLink
+from .stored_end import known_s, stored_end, stored_report
 
 T = TypeVar("T")
 
@@ -60,6 +63,8 @@ class SliceGo:
         """of the assignment that came to the end"""
         self.totals: list[Window] = []
         """the sum of its windows"""
+        self._ended: SliceResult | None = None
+        """how it ended, if the store knows and the node is gone"""
         self._told: GeneratorLost | None = None
         """a leader before this one has stopped the load"""
         self.is_confirmed = False
@@ -73,14 +78,14 @@ class SliceGo:
         link.start_doubt_s = order.doubt_s
         # an order that was lost should be repeated before the instant
         answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
-        await link.ask(order, doing="it was under load", answer_s=answer_s)
+        await link.ask(order, CommandAccepted, doing="it was under load", answer_s=answer_s)
         self.is_confirmed = True
 
-    def open(self, link: SliceLink, *, begin_s: float | None = None, upto: int = 0) -> None:
+    def open(self, link: SliceLink, *, begin_s: float | None = None) -> None:
         """Expect the windows of an assignment."""
         go = self._go
         begin_s = go.begin_s if begin_s is None else begin_s
-        link.open(go.number, wall_s=go.wall_s, at_s=go.at_s + begin_s, begin_s=begin_s, upto=upto)
+        link.open(go.number, wall_s=go.wall_s, at_s=go.at_s + begin_s, begin_s=begin_s)
 
     async def adopt(self, recorded: GoRecord) -> AdoptedSlice:
         """Find out what a slice does that a leader before this one has ordered to go."""
@@ -98,25 +103,53 @@ class SliceGo:
         link = own.ready
         if link is not None and link.member.token == token:
             try:
-                answer = await link.ask(AdoptGo(recorded.go), doing="it was under load")
+                answer = await self._ask_adopt(link, recorded, begin_s)
             except GeneratorLost as error:
                 link.fail(error)
             else:
-                assert isinstance(answer, GoAdopted), answer
                 if fleet.ending is not None:
                     # it was given before this slice was known
                     await self._repeat(link, fleet.ending)
                 return self._adopted(link, answer, begin_s)
+        end = await stored_end(fleet, own, recorded, begin_s)
+        if end is not None and not end.isolated and not end.loss:
+            self._ended = self._result_of(end, recorded, begin_s)
+            self._unload(own.link)
+            return AdoptedSlice(total=end.total)
         why = str(own.link.loss) if own.link is not None and own.link.member.token == token else ""
-        await self._lost_unseen(recorded, begin_s, why)
+        await self._lost_unseen(recorded, begin_s, why, end)
         self._unload(own.link)
         of = (recorded.go, own.number, token)
         known = next(one for one in fleet.record.lost if (one.go, one.report.slice, one.report.token) == of)
         return AdoptedSlice(total=known.total)
 
+    async def _ask_adopt(self, link: SliceLink, recorded: GoRecord, begin_s: float) -> GoAdopted:
+        """What it did before. Raises `GeneratorLost` if that cannot be true."""
+        lost_s = self._fleet.settings.lost_s
+        answer = await link.ask(AdoptGo(recorded.go), GoAdopted, doing="it was under load", limit_s=lost_s)
+        fault = adopted_fault(
+            answer,
+            now_s=self._fleet.steady() + link.peer_clock.offset_s,
+            slack_s=lost_s,
+            wall_s=recorded.wall,
+            begin_s=begin_s,
+            processes=link.processes,
+        )
+        if fault:
+            raise link.not_done(f"what it says of its load cannot be true: {fault}")
+        return answer
+
+    def _result_of(self, end: SliceEnd, recorded: GoRecord, begin_s: float) -> SliceResult:
+        """How the go ended in an assignment that is gone."""
+        assert end.total is not None
+        self.reports.append(stored_report(self._slice, end, recorded, begin_s))
+        self.totals.append(end.total)
+        self._told = self._told_by(end)
+        return SliceResult(_later(end.reports, begin_s - self._go.begin_s), self._told)
+
     async def _repeat(self, link: SliceLink, order: StopRun | GiveUp | KillSlice) -> None:
         with contextlib.suppress(GeneratorLost):
-            await link.ask(order)
+            await link.ask(order, CommandAccepted)
 
     def _is_found(self, token: int) -> bool:
         """Whether it is known what has become of an assignment."""
@@ -131,12 +164,12 @@ class SliceGo:
             self._take_back()
             self._unload(link)
             return AdoptedSlice(is_unbegun=not begin_s)
+        at_s, wall_s = answer.at_s - link.peer_clock.offset_s, answer.wall - answer.begin_s
         if math.isinf(go.at_s):
-            at_s = answer.at_s - link.peer_clock.offset_s
-            go.begin(at_s=at_s - answer.begin_s, wall_s=answer.wall - answer.begin_s)
+            go.begin(at_s=at_s - answer.begin_s, wall_s=wall_s)
         self.is_confirmed = True
         link.start_doubt_s = answer.doubt_s
-        self.open(link, begin_s=answer.begin_s, upto=answer.windows)
+        link.open(go.number, wall_s=wall_s, at_s=at_s, begin_s=answer.begin_s, upto=answer.windows)
         if answer.total is not None:
             link.windows.add_sum(answer.total)
         return AdoptedSlice(link=link, total=answer.total)
@@ -145,6 +178,8 @@ class SliceGo:
 
     async def run_through(self, link: SliceLink | None) -> SliceResult:
         """Wait for the end. `link`: to the assignment under load; None: it was lost before."""
+        if self._ended is not None:
+            return self._ended
         while True:
             if link is not None:
                 try:
@@ -188,31 +223,46 @@ class SliceGo:
     async def _end_of(self, link: SliceLink) -> list[WorkflowsDone]:
         """The end of the go in one assignment, with all its windows."""
         try:
-            end = await link.ask(CollectEnd(self._go.number), doing="it was under load")
-            if not isinstance(end, SliceEnd):
-                raise link.not_done(f"it answered with {type(end).__name__}")
+            # a plan that it does not end is one that it does not follow
+            limit_s = self._go.left_s + self._fleet.settings.stall_s
+            end = await link.ask(CollectEnd(self._go.number), SliceEnd, doing="it was under load", limit_s=limit_s)
+            fault = end_fault(
+                end,
+                go=self._go.number,
+                upto=link.windows.upto,
+                longest_s=link.loaded_s,
+                workflows=self._go.workflows,
+                buckets=link.buckets,
+                processes=link.processes,
+            )
+            if fault:
+                raise link.not_done(f"the end of its load cannot be true: {fault}")
             link.start_late_s = max((report.late_s for report in end.reports), default=0.0)
             await link.receive_all(end.windows)
             if not end.began and self.is_confirmed:
                 raise link.not_done("it does not know that it was under load")
-            if end.stopped and not self._fleet.is_ending():
-                why = self._fleet.record.ending
-                unknown = link.not_done("a leader before this one has stopped the run")
-                self._told = GeneratorLost(why) if why else StoppedBefore(str(unknown))
-            elif end.isolated:
+            self._told = self._told_by(end)
+            if self._told is None and end.isolated:
                 limit_s = self._fleet.settings.isolation_s
                 raise link.not_done(f"it had no contact for {limit_s:g} s, and stopped its load")
             if end.loss:
                 raise link.not_done(end.loss)
         finally:
             self._fleet.merger.close(link.number)
-        self.reports.append(replace(link.report(), late_windows=self._fleet.merger.take_late(link.number)))
+        late = self._fleet.merger.take_late(link.number)
+        self.reports.append(replace(link.report(), late_windows=late, stop="stopped" if end.stopped else ""))
         if link.windows.total is not None:
             self.totals.append(link.windows.total)
         self._unload(link)
-        # their times are those of the whole load
-        late_s = link.windows.begin_s - self._go.begin_s
-        return [replace(one, took=one.took + late_s, loaded=one.loaded + late_s) for one in end.reports]
+        return _later(end.reports, link.windows.begin_s - self._go.begin_s)
+
+    def _told_by(self, end: SliceEnd) -> GeneratorLost | None:
+        """Why a leader before this one has stopped the load; None: none has."""
+        if not end.stopped or self._fleet.is_ending():
+            return None
+        if self._fleet.record.ending:
+            return GeneratorLost(self._fleet.record.ending)
+        return StoppedBefore(f"{self._slice.name}: a leader before this one has stopped the run")
 
     # losses -----------------------------------------------------------------------------------------
 
@@ -234,13 +284,13 @@ class SliceGo:
         return self._received(link) if link is not None and link.is_loading and link.go == self._go.number else None
 
     def _received(self, link: SliceLink) -> LostPart:
-        go, total = self._go, link.windows.total
-        return LostPart(
-            go=go.number,
-            report=replace(link.report(), end_s=min(link.windows.known_s, go.planned_s)),
-            total=total,
-            begun=begun_by_workflow(total, go.workflows, self._fleet.order.plan),
-        )
+        end_s = min(link.windows.known_s, self._go.planned_s)
+        return self._part(replace(link.report(), end_s=end_s), link.windows.total)
+
+    def _part(self, report: SliceReport, total: Window | None) -> LostPart:
+        go = self._go
+        begun = begun_by_workflow(total, go.workflows, self._fleet.order.plan)
+        return LostPart(go=go.number, report=report, total=total, begun=begun)
 
     def _unload(self, link: SliceLink | None) -> None:
         """All is known of the load of an assignment that will be known."""
@@ -248,8 +298,9 @@ class SliceGo:
             link.is_loading = False
             self._fleet.change()
 
-    async def _lost_unseen(self, recorded: GoRecord, begin_s: float, why: str) -> None:
-        """Record a loss of which nothing was received: the leader that had received its windows is gone."""
+    async def _lost_unseen(self, recorded: GoRecord, begin_s: float, why: str, end: SliceEnd | None) -> None:
+        """Record a loss of which nothing was received: the leader that had received its windows is gone. `end`: of its
+        load, which it has stored."""
         number = self._slice.number
         node = recorded.nodes[number]
         report = SliceReport(
@@ -266,6 +317,10 @@ class SliceGo:
         for noted in self._fleet.record.received:
             if (noted.go, noted.report.slice, noted.report.token) == (recorded.go, number, report.token):
                 part = replace(noted, report=replace(noted.report, loss=report.loss))
+        if end is not None:
+            known = stored_report(self._slice, end, recorded, begin_s)
+            known = replace(known, end_s=known_s(end, recorded, begin_s), loss=end.loss or report.loss)
+            part = self._part(known, end.total)
         self._fleet.record.lost.append(part)
         await self._fleet.save()
 
@@ -324,7 +379,8 @@ class SliceGo:
             link.start_doubt_s = order.doubt_s
             answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
             try:
-                await link.ask(order, doing="it was under load", answer_s=answer_s)
+                limit_s = ahead_s + fleet.settings.confirm_s
+                await link.ask(order, CommandAccepted, doing="it was under load", answer_s=answer_s, limit_s=limit_s)
             except GeneratorLost:
                 # it has not begun; if the order was late, there is another instant
                 if link.loss is not None or fleet.is_ending():
@@ -361,6 +417,11 @@ class SliceGo:
             else part
             for part in fleet.record.lost
         ]
+
+
+def _later(reports: Sequence[WorkflowsDone], seconds: float) -> list[WorkflowsDone]:
+    """Reports whose times are those of the whole load, of a slice that began so much later."""
+    return [replace(one, took=one.took + seconds, loaded=one.loaded + seconds) for one in reports]
 
 
 def _with(values: list[T], at: int, value: T) -> list[T]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from ...bus import Bus
 from ...clock import Clock
 from ...errors import BusClosed, BusError, InvalidInput, NoResponders, StaleClaim
 from ..generator_process import GeneratorLost
 from ..stats.model import SliceReport, Window
+from .message_checks import beat_fault, load_buckets, part_fault
 from .messages import (
+    MOST_PARTS,
     UNREADABLE,
     AnswerPart,
     CommandAccepted,
@@ -33,20 +37,27 @@ from .messages import (
 from .peer_clock import PeerClock
 from .received_windows import ReceivedWindows
 from .settings import FleetMember, FleetSettings
+from .together import TOGETHER
 
 log = logging.getLogger("mainstay.load")
 
+A = TypeVar("A", bound=SliceAnswer)
+
 #: between two requests that nothing answers
 _RETRY_S = 0.1
+#: names of steps, checks and metrics together: a process has 1,000 metrics at most
+_MOST_NAMES = 100_000
 #: how often a slice may answer without a window that it should have kept
 _MOST_ASKED = 3
 
 
 class SliceLink:
     """Sends commands to a slice. Every call ends with an answer, or with `GeneratorLost` once the slice is silent for
-    too long. Raises `StaleClaim` if the slice has a newer leader, and `BusClosed` if this one has left the bus.
+    too long. Raises `StaleClaim` if the slice has a newer leader, and `BusClosed` if this one has left the bus. A slice
+    that sends what cannot be true is lost.
 
-    `on_window` takes each window once; `on_change` is called when it is lost, or its processes have ended."""
+    `on_window` takes each window once; `on_change` is called when it is lost, or its processes have ended. `leads` asks
+    the store whether this leader is the last one: what a slice says about that is not enough."""
 
     def __init__(
         self,
@@ -55,13 +66,18 @@ class SliceLink:
         *,
         job: str,
         number: int,
+        first: int = 0,
         epoch: int,
         settings: FleetSettings,
         clock: Clock,
         steady: Callable[[], float],
+        leads: Callable[[], Awaitable[bool]],
+        together: Callable[[], int] = lambda: TOGETHER,
         on_window: Callable[[Window], None],
         on_change: Callable[[], None],
     ) -> None:
+        """`first`: the number of its first process, in the run. `together`: how many buckets it is to put into one
+        message."""
         self.member = member
         self.number = number
         self.peer_clock = PeerClock()
@@ -84,12 +100,15 @@ class SliceLink:
         """how far off its clock may have been when it was last ordered to go"""
         self.repaired = 0
         self.windows = ReceivedWindows(on_window, wall_s=0.0)
+        self.processes = range(first, first + member.processes)
         self._bus = bus
         self._job = job
         self._epoch = epoch
         self._settings = settings
         self._clock = clock
         self._steady = steady
+        self._leads = leads
+        self._together = together
         self._on_window = on_window
         self._on_change = on_change
         self._doing = "it was preparing"
@@ -102,8 +121,12 @@ class SliceLink:
         """None: it may not have started yet"""
         self._patience_s = settings.lost_s
         self._is_stopping = False
+        self._is_unconfirmed = False
+        """it was told to stop, and did not answer"""
         self._moved_s = 0.0
         """when its load last made progress"""
+        self._begins_s = (math.inf, 0.0)
+        """when it begins, by the clock of this machine, and by that from which windows are numbered"""
 
     @property
     def name(self) -> str:
@@ -118,32 +141,51 @@ class SliceLink:
     # commands ---------------------------------------------------------------------------------------
 
     async def ask(
-        self, order: SliceOrder, *, key: str = "", doing: str = "", calls: int = 0, answer_s: float | None = None
-    ) -> SliceAnswer:
-        """Have an order executed, and return the answer. `key`: of an order that is executed once, also if a leader
-        before this one has sent it. `doing`: what the slice does in that time, for the error if it is lost. `answer_s`:
-        after which time an order that is answered at once is sent again."""
+        self,
+        order: SliceOrder,
+        expected: type[A],
+        *,
+        key: str = "",
+        doing: str = "",
+        calls: int = 0,
+        answer_s: float | None = None,
+        limit_s: float = math.inf,
+    ) -> A:
+        """Have an order executed, and return the answer, which is of this type. `key`: of an order that is executed
+        once, also if a leader before this one has sent it. `doing`: what the slice does in that time, for the error if
+        it is lost. `answer_s`: after which time an order that is answered at once is sent again. `limit_s`: how long a
+        slice may answer that it is not done."""
         self._doing = doing or self._doing
         command = self._command(order, self._next_number(), calls, key)
         within_s = answer_s or self._within_s
-        body = b""
+        until_s = self._steady() + limit_s
+        body, of = b"", 0
         while True:
             answer = await self._send(command, within_s)
             if answer is None:
                 # round trips may take longer than the fastest one, all of them
                 within_s = min(self._within_s, 2 * within_s)
+                continue
+            if isinstance(answer, CommandPending):
+                if self._steady() >= until_s:
+                    raise self.not_done(f"it was not done {limit_s:.0f} s after it was asked, while {self._doing}")
+                continue
             if isinstance(answer, AnswerPart):
+                of = of or answer.of
+                if not command.part < answer.of == of <= MOST_PARTS:
+                    raise self.not_done(f"it sent part {command.part} of {answer.of} of an answer")
                 body += answer.body
                 command.part += 1
-                if command.part < answer.of:
+                if command.part < of:
                     continue
-                answer = decode_answer(body)
+                answer = self._decoded(body)
             if isinstance(answer, CommandRefused):
                 if answer.field:
                     raise InvalidInput(answer.field, answer.rule)
                 raise self.not_done(answer.rule)
-            if answer is not None and not isinstance(answer, CommandPending):
-                return answer
+            if not isinstance(answer, expected):
+                raise self.not_done(f"it answered with {type(answer).__name__}, while {self._doing}")
+            return answer
 
     async def release(self) -> None:
         """End the processes and the service of the slice."""
@@ -161,10 +203,18 @@ class SliceLink:
         without contact for so long that its load is."""
         command = self._command(ReleaseSlice(lost=str(self.loss)), self._next_number())
         silent_s, last_s = self._silent_s or 0.0, self._steady()
+        until_s = last_s + self._settings.stall_s
         while True:
-            answer = await self._request(command, self._within_s)
+            try:
+                answer = await self._request(command, self._within_s)
+            except GeneratorLost:
+                # what cannot be read is no contact
+                answer = None
+                await asyncio.sleep(_RETRY_S)
             if isinstance(answer, CommandAccepted | CommandRefused):
                 return True  # a refusal: it belongs to another machine, and has ended
+            if last_s >= until_s:
+                return self.is_fenced
             passed_s, last_s = self._passed(last_s), self._steady()
             silent_s = 0.0 if answer is not None else silent_s + passed_s
             # if the store says that its node is gone, one that lives is heard at once
@@ -220,8 +270,9 @@ class SliceLink:
     async def _request(self, command: SliceCommand, within_s: float) -> SliceAnswer | None:
         """The same without an end: also of a slice that is lost."""
         subject = command_subject(self.member.node, self._job, self.number)
+        sent_s = self._steady()
         try:
-            answer: SliceAnswer = decode_answer(await self._bus.request(subject, encode(command), within_s))
+            body = await self._bus.request(subject, encode(command), within_s)
         except BusClosed:
             raise  # this process has left the bus, which says nothing about the slice
         except BusError as error:
@@ -229,10 +280,21 @@ class SliceLink:
             # not answered in time, or nothing is subscribed: it may be starting, or about to come back
             await asyncio.sleep(_RETRY_S)
             return None
+        answer = self._decoded(body)
+        if isinstance(answer, CommandRefused) and answer.epoch > self._epoch:
+            if not await self._leads():
+                raise StaleClaim(f"{self.name} has a newer leader: {answer.rule}")
+            raise GeneratorLost(f"{self.name} names a leader of epoch {answer.epoch}, which the store does not know")
+        if isinstance(answer, CommandPending):
+            # it works on a command for as long before it says so; one that does not must not keep this process busy
+            await asyncio.sleep(self._settings.poll_s - (self._steady() - sent_s))
+        return answer
+
+    def _decoded(self, body: bytes) -> SliceAnswer:
+        try:
+            answer: SliceAnswer = decode_answer(body)
         except UNREADABLE as error:
             raise GeneratorLost(f"{self.name} sent an answer that cannot be read ({error})") from None
-        if isinstance(answer, CommandRefused) and answer.epoch:
-            raise StaleClaim(f"{self.name} has a newer leader: {answer.rule}")
         return answer
 
     # contact ----------------------------------------------------------------------------------------
@@ -262,6 +324,7 @@ class SliceLink:
         silence = f"it has not answered for {self._silent_s:.0f} s{since}"
         if not self._is_stopping:
             return silence
+        self._is_unconfirmed = True
         limit_s = self._settings.isolation_s
         return f"its stop is unconfirmed: {silence}. Without contact, it stops by itself within {limit_s:g} s"
 
@@ -283,17 +346,25 @@ class SliceLink:
     async def ping(self) -> SliceBeat | None:
         """Its state, if it answers in time; measures its clock, and asks for windows that were lost."""
         windows = self.windows
-        ping = PingSlice(echo_s=self._echo_s, go=self.go, upto=windows.upto, wanted=windows.wanted())
+        ping = PingSlice(
+            echo_s=self._echo_s, go=self.go, upto=windows.upto, gaps=windows.gaps(), together=self._together()
+        )
         sent_s = self._steady()
         answer = await self._send(self._command(ping, 0), self._settings.answer_s)
         if isinstance(answer, CommandRefused):
             self.lose(answer.rule)
+        if answer is None or self.loss is not None:
+            return None
         if not isinstance(answer, SliceBeat):
+            self.lose(f"it answered a ping with {type(answer).__name__}")
+            return None
+        if fault := beat_fault(answer, go=self.go, upto=windows.upto):
+            self.lose(f"it sent a state that cannot be true: {fault}")
             return None
         self.peer_clock.add(sent_s=sent_s, peer_s=answer.steady_s, received_s=self._steady())
         self._echo_s = max(answer.steady_s, self._echo_s or answer.steady_s)
         for part in answer.repaired:
-            self.repaired += self.take(part)
+            self.repaired += part.count * self.take(part)
         if answer.go == self.go and answer.windows > windows.due:
             windows.due = answer.windows
             self._moved_s = max(self._moved_s, self._steady())
@@ -336,23 +407,43 @@ class SliceLink:
         """Expect the windows of this go, whose load begins at `at_s`."""
         self.go, self.is_loading, self._moved_s = go, True, at_s
         self.repaired, self.start_late_s = 0, 0.0
+        self._begins_s = at_s, wall_s + begin_s
         self.windows = ReceivedWindows(self._on_window, wall_s=wall_s, begin_s=begin_s, upto=upto)
+
+    @property
+    def loaded_s(self) -> float:
+        """How long it can have been under load: this machine may have been suspended, but a slice without contact stops
+        before it is lost."""
+        return max(0.0, self._steady() - self._begins_s[0]) + self._settings.lost_s
+
+    @property
+    def buckets(self) -> range:
+        """In which it can have been under load."""
+        return load_buckets(self._begins_s[1], self.loaded_s)
 
     def take(self, part: SliceWindow) -> bool:
         """Take a window; whether it is new. One of an older assignment, or of a go that is over, is dropped."""
-        if part.token != self.member.token or part.go != self.go:
+        windows = self.windows
+        if part.token != self.member.token or part.go != self.go or self.loss is not None:
             return False
-        return self.windows.take(part.number, part.window)
+        if fault := part_fault(part, upto=windows.upto, buckets=self.buckets, processes=self.processes):
+            self.lose(f"it sent a window that cannot be true: {fault}")
+            return False
+        is_new = windows.take(part.number, part.window, part.count)
+        if windows.names > _MOST_NAMES:
+            self.lose(f"it has sent more than {_MOST_NAMES} names of steps, checks and metrics")
+        return is_new
 
     async def receive_all(self, windows: int) -> None:
         """Wait until all windows of a go that is over have arrived."""
         received = self.windows
-        received.due, asked = max(received.due, windows), 0
-        while (before := received.upto) < windows:
+        received.due, asked, known = max(received.due, windows), 0, received.count
+        while received.upto < windows:
             answered = await self.ping() is not None
-            asked = asked + answered if received.upto == before else 0
+            asked = asked + answered if received.count == known else 0
+            known = received.count
             if asked == _MOST_ASKED:
-                raise self.not_done(f"it has not kept window {before} of {windows}")
+                raise self.not_done(f"it has not kept window {received.upto} of {windows}")
 
     def report(self) -> SliceReport:
         """Its facts in the last go."""
@@ -371,6 +462,7 @@ class SliceLink:
             repaired_windows=self.repaired,
             repeated_windows=windows.repeated,
             loss="" if self.loss is None else str(self.loss),
+            stop="unconfirmed" if self._is_unconfirmed else "",
         )
 
 

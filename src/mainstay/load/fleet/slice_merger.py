@@ -1,7 +1,8 @@
 """Merges the windows of several slices, bucket by bucket, each part once.
 
 A bucket is passed on when every slice that is at work has sent its part, or after a short hold. A part that comes later
-is counted in the next window that is passed on: sums stay exact, and no bucket is passed on twice.
+is counted in the next window that is passed on: sums stay exact, and no bucket is passed on twice. A part may have
+several buckets: it counts as one of the last, and what is passed on then covers all buckets since the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class SliceMerger:
         self._now = now
         self._at_work: set[int] = set()
         self._parts: dict[int, dict[int, Window]] = {}
-        """by bucket and slice"""
+        """by bucket, the last one of a part, and by slice"""
         self._arrived_s: dict[int, float] = {}
         """by bucket: its first part"""
         self._late: list[Window] = []
@@ -67,11 +68,12 @@ class SliceMerger:
         """Take a window, or a part of one; the caller has dropped repeated ones."""
         # the sum takes the users of a process at its last window: here, a slice is one process
         part = replace(window, process=slice_number)
-        if part.bucket <= self._passed:
+        last = part.bucket + part.width - 1
+        if last <= self._passed:
             self._be_late(slice_number, part)
         else:
-            self._arrived_s.setdefault(part.bucket, self._now())
-            parts = self._parts.setdefault(part.bucket, {})
+            self._arrived_s.setdefault(last, self._now())
+            parts = self._parts.setdefault(last, {})
             # a large window comes divided
             known = parts.get(slice_number)
             parts[slice_number] = part if known is None else merge_windows([known, part])
@@ -111,8 +113,10 @@ class SliceMerger:
     def _pass_on(self, bucket: int, parts: list[Window]) -> None:
         late, self._late = self._late, []
         # their users were at work earlier
+        first = max(self._passed + 1, min((one.bucket for one in parts), default=bucket))
         parts += [replace(one, bucket=bucket, width=1, users=0, draining=False) for one in late]
         whole = merge_windows(parts)
         self._draining = self._draining or whole.draining
         self._passed = bucket
-        self._on_window(replace(whole, bucket=bucket, width=1, process=-1, draining=self._draining))
+        width = bucket - first + 1
+        self._on_window(replace(whole, bucket=first, width=width, process=-1, draining=self._draining))

@@ -125,9 +125,11 @@ class SliceService:
                     ended.result()  # one that broke is a bug
                 return self._ended.result()
             finally:
-                for task in (*tasks, *self._handlers, *self._answers.values(), *self._once.values()):
+                tasks += [*self._handlers, *self._answers.values(), *self._once.values()]
+                for task in tasks:
                     task.cancel()
                 await self._work.close()
+                await asyncio.wait(tasks)
 
     def _end(self, lost: str = "") -> None:
         if not self._ended.done():

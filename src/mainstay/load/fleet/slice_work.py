@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..generator_process import GeneratorLost, LineHandler
 from ..runner import LoadRunner, MakeSliceRunner
 from ..stats.model import Window
 from ..stats.sums import WindowSum
+from ..stats.tally import merge_windows
 from .context_limit import within_context
 from .messages import (
     PART_BYTES,
@@ -34,12 +36,10 @@ from .messages import (
     StartSlice,
     encode,
 )
+from .together import HOLDS_S, TOGETHER
 
 #: steps, checks and metrics in one message; a step takes up to 10 KB
 _MOST_STATS = 50
-#: windows in one message, which ends with the same bucket in all slices: then none waits for another. A message costs
-#: the bus, the node and the leader more than a window does
-TOGETHER = 2
 #: for notes of the start and the end to be stored, once the slice is released
 _STORE_S = 5.0
 
@@ -77,6 +77,8 @@ class SliceWork:
         self._until = until
         self._runner: LoadRunner | None = None
         self._prepared = False
+        self._preparing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._stops: list[StopRun | GiveUp | KillSlice] = []
         """that came before there was a runner"""
         self._refusal = ""
@@ -96,6 +98,8 @@ class SliceWork:
         self._unsent: list[SliceWindow] = []
         """the newest ones"""
         self._total = WindowSum()
+        self._together = (TOGETHER, math.inf)
+        """buckets in one message, and until when that holds"""
 
     @property
     def has_result(self) -> bool:
@@ -116,11 +120,12 @@ class SliceWork:
 
     def beat(self, ping: PingSlice) -> SliceBeat:
         """The state, with the windows that were lost. Forgets those that have arrived."""
+        self._together = (max(1, ping.together), self._steady() + HOLDS_S)
         repaired: list[SliceWindow] = []
         if ping.go == self._go:
             while self._kept and (first := next(iter(self._kept))) < ping.upto:
                 del self._kept[first]
-            repaired = self._lost(ping.wanted)
+            repaired = self._lost(ping.gaps)
         return SliceBeat(
             steady_s=self._steady(),
             prepared=self._prepared and not self._refusal,
@@ -130,15 +135,17 @@ class SliceWork:
             repaired=repaired,
         )
 
-    def _lost(self, wanted: Sequence[int]) -> list[SliceWindow]:
-        """Windows that did not arrive: as many as an answer has room for, at least one."""
+    def _lost(self, gaps: Sequence[tuple[int, int]]) -> list[SliceWindow]:
+        """The sums of windows that did not arrive: as many as an answer has room for."""
         found: list[SliceWindow] = []
-        size = 0
-        for part in (self._kept[number] for number in wanted if number in self._kept):
-            size += len(encode(part))
-            if found and size > PART_BYTES:
-                break
-            found.append(part)
+        room = PART_BYTES
+        for first, end in gaps:
+            parts = [part for number, part in self._kept.items() if first <= number < end]
+            for whole in joined(parts):
+                room -= len(encode(whole))
+                if found and room < 0:
+                    return found
+                found.append(whole)
         return found
 
     def refuse(self, why: str) -> None:
@@ -147,12 +154,18 @@ class SliceWork:
         self._apply(GiveUp())
 
     async def close(self) -> None:
-        """End the processes."""
-        if self._going is not None:
-            self._going.cancel()
-            await asyncio.wait([self._going])
-        runner, self._runner, self._prepared = self._runner, None, False
+        """End the processes. It goes on until they have ended, also if its callers are cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._refusal = self._refusal or "the slice was released"
+        for task in (self._preparing, self._going):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        runner, self._runner, self._prepared = self._runner, None, False
         if runner is not None:
             await runner.__aexit__(None, None, None)
         if self._storing:
@@ -193,8 +206,16 @@ class SliceWork:
             raise GeneratorLost(self._refusal)
         if self._prepared:
             return  # a successor of the leader asks, too
-        if self._runner is not None:
+        if self._runner is not None or (self._preparing is not None and not self._preparing.done()):
             raise GeneratorLost("the slice was asked to prepare before, and is not ready")
+        # a task that can be waited for: processes that have begun must have ended when the slice is closed
+        self._preparing = asyncio.ensure_future(self._begin(order))
+        await asyncio.wait([self._preparing])
+        if self._preparing.cancelled():
+            raise GeneratorLost(self._refusal)
+        self._preparing.result()
+
+    async def _begin(self, order: PrepareSlice) -> None:
         runner = self._make(
             order.processes,
             self._add,
@@ -270,6 +291,7 @@ class SliceWork:
         self._send()
         self._end = SliceEnd(
             go=order.go,
+            token=self._token,
             reports=reports,
             loss=loss,
             isolated=self._isolated,
@@ -323,32 +345,50 @@ class SliceWork:
             self._kept[part.number] = part
             self._unsent.append(part)
             self._windows += 1
-        if (window.bucket + window.width) // TOGETHER > self._unsent[0].window.bucket // TOGETHER:
+        together = self._buckets_together
+        if (window.bucket + window.width) // together > self._unsent[0].window.bucket // together:
             self._send()
+
+    @property
+    def _buckets_together(self) -> int:
+        together, until_s = self._together
+        return together if self._steady() < until_s else TOGETHER
 
     def _send(self) -> None:
         if self._unsent:
             unsent, self._unsent = self._unsent, []
-            self._on_windows(unsent)
+            # a leader that has much to do merges one sum, not each of its windows
+            self._on_windows(joined(unsent) if self._buckets_together > TOGETHER else unsent)
 
 
 def divided(window: Window) -> list[Window]:
     """A window in parts that one message has room for; their sum is the window."""
-    parts = [window]
-    for at in range(_MOST_STATS, max(len(window.steps), len(window.checks), len(window.metrics)), _MOST_STATS):
-        own = slice(at, at + _MOST_STATS)
-        parts.append(
-            Window(
-                bucket=window.bucket,
-                process=window.process,
-                steps=window.steps[own],
-                checks=window.checks[own],
-                metrics=window.metrics[own],
-            )
-        )
-    own = slice(_MOST_STATS)
-    parts[0] = replace(window, steps=window.steps[own], checks=window.checks[own], metrics=window.metrics[own])
-    return parts
+    most = max(len(window.steps), len(window.checks), len(window.metrics))
+    if most <= 1 or (most <= _MOST_STATS and len(encode(window)) <= PART_BYTES):
+        return [window]
+    size = min(_MOST_STATS, -(-most // 2))
+    first, *rest = (slice(at, at + size) for at in range(0, most, size))
+    parts = [replace(window, **_stats(window, first))]
+    parts += [Window(bucket=window.bucket, process=window.process, **_stats(window, own)) for own in rest]
+    return [small for part in parts for small in divided(part)]
 
 
-__all__ = ["TOGETHER", "SliceWork", "divided"]
+def _stats(window: Window, own: slice) -> dict[str, Any]:
+    return {"steps": window.steps[own], "checks": window.checks[own], "metrics": window.metrics[own]}
+
+
+def joined(parts: Sequence[SliceWindow]) -> list[SliceWindow]:
+    """Windows with numbers that follow each other, in fewer: neighbours are added while a message has room for their
+    sum."""
+    if len(parts) < 2:
+        return list(parts)
+    whole = replace(
+        parts[0], count=sum(part.count for part in parts), window=merge_windows(part.window for part in parts)
+    )
+    if len(encode(whole)) <= PART_BYTES:
+        return [whole]
+    middle = len(parts) // 2
+    return joined(parts[:middle]) + joined(parts[middle:])
+
+
+__all__ = ["SliceWork", "divided", "joined"]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import Self
 
 from ...control import Control, lose_unit
-from ...errors import MainstayError, StoreError
+from ...errors import StoreError
 from ...lifecycle import Move
 from ...model import Job
 from ...stores import PLACEMENT_TOPIC
 from ...words import counted
+from ...worker import Outage
 from ..generator_process import GeneratorLost
+from .messages import UNREADABLE, SliceEnd, decode_end
 from .saved_run import StoredSlice
 from .settings import FleetMember
 
@@ -32,8 +35,17 @@ _HELD = ("dispatched", "running")
 class StoredAssignments:
     """The assignments of the slices of one round: `async with`, then the port `SliceAssignments`."""
 
-    def __init__(self, control: Control, slices: Sequence[StoredSlice], *, actor: str, poll_s: float = _POLL_S) -> None:
+    def __init__(
+        self,
+        control: Control,
+        slices: Sequence[StoredSlice],
+        *,
+        actor: str,
+        rng: random.Random,
+        poll_s: float = _POLL_S,
+    ) -> None:
         self._control = control
+        self._rng = rng
         self._calls = {each.call.number: each.call for each in slices}
         self._rows: dict[int, Job] = {each.call.number: each.row for each in slices}
         self._nodes: dict[str, str] = {}
@@ -79,8 +91,30 @@ class StoredAssignments:
         def decide(row: Job, _: int) -> tuple[Move, ...]:
             return lose_unit(row, why) if row.token == token and row.status in _HELD else ()
 
-        with contextlib.suppress(StoreError):  # the leader of placement closes a node that is gone
-            await self._control.drivers.act(self._rows[number].id, decide, actor=self._actor)
+        slice_id = self._rows[number].id
+        outage = Outage(f"end of an assignment slice_id={slice_id}", self._rng)
+        while True:
+            try:
+                await self._control.drivers.act(slice_id, decide, actor=self._actor)
+            except StoreError as error:
+                await asyncio.sleep(outage.failed(error))
+                continue
+            outage.over()
+            return
+
+    async def end_of(self, number: int, token: int) -> SliceEnd | None:
+        """What the node of a slice has stored of the last load of this assignment."""
+        try:
+            [row] = await self._control.store.get([self._rows[number].id])
+        except StoreError as error:
+            log.warning("slice_id=%s the end of its load could not be read: %s", self._rows[number].id, error)
+            return None
+        if row is None or row.checkpoint is None:
+            return None
+        with contextlib.suppress(*UNREADABLE):
+            end: SliceEnd = decode_end(row.checkpoint)
+            return end if end.token == token else None
+        return None
 
     def waiting(self, number: int) -> str:
         """What a slice that has no assignment waits for, in words."""
@@ -115,7 +149,7 @@ class StoredAssignments:
                     await self._read()
                 except StoreError:
                     pass  # the load goes on without the store, and what it says then is read when it is back
-                except MainstayError:
+                except Exception:
                     log.exception("the rows of slices could not be read; trying again")
                 await wake.wait(self._poll_s)
                 await asyncio.sleep(_LEAST_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ...bundles import BundleClient, publish_bundle
 from ...control import Control, InsertResult, JobRequest, Plan
-from ...errors import InvalidInput, StoreUnavailable
+from ...errors import DurabilityUnknown, InvalidInput, StoreError, StoreUnavailable
 from ...model import LEAD_QUEUE
 from ...stores import Durability, JobStore, Query
 from ...stores.remote import manager_connection
@@ -121,15 +121,28 @@ class FleetSubmitter:
                 return await self._sleep(pause_s)
 
     async def insert(self, request: JobRequest) -> InsertResult:
-        """Insert the job. It has a key, so it is sent again if no answer came."""
-        for turn in range(1, _TRIES + 1):
+        """Insert the job. It has a key, so it is sent again if no answer came. Raises `DurabilityUnknown` if none came
+        at all."""
+        job, durability = self._control.jobs.prepare(request)
+        turn = 1
+        while True:
             try:
-                return await self._control.jobs.submit_request(request)
-            except StoreUnavailable:
+                [inserted] = await self._control.jobs.insert([job], durability)
+            except StoreUnavailable as error:
                 if turn == _TRIES:
-                    raise
+                    raise DurabilityUnknown(job.job.id, await self._reached(job.job.id), error) from error
+            else:
+                return inserted
             await self._sleep(2.0 ** (turn - 1) * self._rng.uniform(0.5, 1.0))
-        raise AssertionError("the loop returns or raises")
+            turn += 1
+
+    async def _reached(self, job_id: str) -> Durability | Literal[""]:
+        """The level that an unconfirmed insert is known to have reached."""
+        try:
+            [row] = await self._control.store.get([job_id])
+        except StoreError:
+            return ""
+        return "" if row is None else "local"
 
 
 __all__ = ["FleetSubmitter", "core_problem", "is_submitted", "run_job"]

@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from .core_pools import CoreNode, CorePool, CorePools, bounds_of, could_hold, even_sizes, even_total, fits
+from .core_pools import CoreNode, CorePool, CorePools, bounds_of, could_hold, even_sizes, even_total, nodes_for
 from .spec import CoreDemand, PoolShare
 
 #: the most demanding class first
@@ -166,6 +166,8 @@ class _Start(NamedTuple):
     """nodes that one run has for itself, with its job"""
     order: Mapping[str, int]
     """of nodes with as many free cores, the lowest is taken first"""
+    degraded: frozenset[str]
+    """nodes that are used last"""
 
 
 def _start(
@@ -191,6 +193,7 @@ def _start(
             name: at
             for at, name in enumerate(sorted(nodes, key=lambda name: (asked[name], len(nodes[name].labels), name)))
         },
+        degraded=frozenset(name for name, node in nodes.items() if node.degraded),
     )
 
 
@@ -227,6 +230,7 @@ class _Cores:
     def __init__(self, start: _Start) -> None:
         self.free = dict(start.free)
         self._start = start
+        self._degraded = start.degraded
         self._alone = dict(start.alone)
         self._given: dict[str, dict[str, int]] = {}
         """by job: how many cores it got on each node"""
@@ -243,11 +247,11 @@ class _Cores:
             return False
         names = self._open_to(run)
         if run.n_nodes is not None:
-            names = names[: run.n_nodes]
             sizes = even_sizes(run.least, run.n_nodes)
-            if not fits(sizes, [self.free[name] for name in names]):
+            chosen = nodes_for(sizes, names, self.free)
+            if chosen is None:
                 return False
-            given = dict(zip(names, sizes, strict=True))
+            given = dict(zip(chosen, sizes, strict=True))
         else:
             if sum(self.free[name] for name in names) < run.least:
                 return False
@@ -296,9 +300,9 @@ class _Cores:
             self._users[name].add(run.job)
 
     def _open_to(self, run: _Run) -> list[str]:
-        """The nodes that a run may use and that have free cores, those with most first."""
+        """The nodes that a run may use and that have free cores, those with most first, and degraded ones last."""
         names = [name for name in run.usable if self.free[name] and self._alone.get(name, run.job) == run.job]
-        return sorted(names, key=lambda name: (-self.free[name], self._start.order[name]))
+        return sorted(names, key=lambda name: (name in self._degraded, -self.free[name], self._start.order[name]))
 
     def _packed(self, names: Sequence[str], cores: int) -> dict[str, int]:
         """Cores on as few of these nodes as possible; the last part on the smallest node that holds it, so that larger
@@ -306,8 +310,10 @@ class _Cores:
         given: dict[str, int] = {}
         for at, name in enumerate(names):
             if self.free[name] >= cores:
-                fitting = [each for each in names[at:] if self.free[each] >= cores]
-                smallest = min(fitting, key=lambda each: (self.free[each], self._start.order[each]))
+                smallest = min(
+                    (each for each in names[at:] if self.free[each] >= cores),
+                    key=lambda each: (each in self._degraded, self.free[each], self._start.order[each]),
+                )
                 given[smallest] = cores
                 break
             given[name] = self.free[name]

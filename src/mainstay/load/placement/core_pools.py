@@ -24,6 +24,8 @@ class CoreNode(msgspec.Struct, frozen=True):
     name: str
     cores: int
     labels: Mapping[str, str] = {}
+    degraded: bool = False
+    """it is stressed or overloaded: it is used only where the others have no room"""
 
 
 def matching_nodes(nodes: Iterable[CoreNode], labels: Mapping[str, str]) -> list[CoreNode]:
@@ -79,6 +81,23 @@ def fits(sizes: Sequence[int], caps: Sequence[int]) -> bool:
     return len(sizes) <= len(caps) and all(size <= cap for size, cap in zip(sizes, caps, strict=False))
 
 
+def nodes_for(sizes: Sequence[int], names: Sequence[str], free: Mapping[str, int]) -> list[str] | None:
+    """Different nodes for slices of these sizes, the largest first: the first ones that `names` has, in the order of
+    preference, or those with the most free cores if these do not do; None: no nodes do.
+
+    >>> nodes_for([2, 2], ["a", "b", "busy"], {"a": 2, "b": 3, "busy": 8})
+    ['b', 'a']
+    >>> nodes_for([4, 2], ["a", "b", "busy"], {"a": 2, "b": 3, "busy": 8})
+    ['busy', 'b']
+    """
+    by_free = sorted(names, key=lambda name: -free[name])
+    for order in (names, by_free):
+        chosen = sorted(order[: len(sizes)], key=lambda name: -free[name])
+        if fits(sizes, [free[name] for name in chosen]):
+            return chosen
+    return None
+
+
 class CorePool:
     """The nodes that have some labels."""
 
@@ -116,4 +135,5 @@ __all__ = [
     "even_total",
     "fits",
     "matching_nodes",
+    "nodes_for",
 ]

@@ -40,7 +40,7 @@ from ...lifecycle import is_stopping
 from ...model import ErrorInfo, Job, Session
 from ..kind import KIND, SLICE
 from .allocation import Allocation, CoreWait, HeldCores, RunRequest, SliceCores, allocate
-from .core_pools import CoreNode, fits, matching_nodes
+from .core_pools import CoreNode, fits, matching_nodes, nodes_for
 from .spec import RunDemand, SliceCall
 from .words import lost_fit, short_wait
 
@@ -235,6 +235,7 @@ class _Account:
     def __init__(self, runs: Sequence[PlacedRun], pool: NodePool) -> None:
         self._pool = pool
         self._nodes = pool.core_nodes
+        self._degraded = {node.name for node in self._nodes if node.degraded}
         self._held: list[HeldCores] = list(pool.leaving)
         self._siblings: dict[str, set[str]] = {}
         """by job: the nodes that have a slice of it"""
@@ -277,10 +278,10 @@ class _Account:
         if not all(name in names and each.call.cores <= free[name] for each, name in pairs):
             # not where they were placed any more
             by_size = sorted(fresh, key=lambda each: (-each.call.cores, each.call.number))
-            names.sort(key=lambda name: (-free[name], name))
-            pairs = list(zip(by_size, names, strict=False))
-        fits = len(pairs) == len(fresh) and all(each.call.cores <= free[name] for each, name in pairs)
-        if not fits or not all(may_assign(each.row, self._pool.nodes[name], now_ms=now_ms) for each, name in pairs):
+            names.sort(key=lambda name: (name in self._degraded, -free[name], name))
+            chosen = nodes_for([each.call.cores for each in by_size], names, free)
+            pairs = list(zip(by_size, chosen or [], strict=bool(chosen)))
+        if not pairs or not all(may_assign(each.row, self._pool.nodes[name], now_ms=now_ms) for each, name in pairs):
             self._reserve(run, names)
             return []
         return [self._assigned(run, each, name) for each, name in pairs]
@@ -301,7 +302,11 @@ class _Account:
         own = self._siblings.get(run.job.id, set())
         allowed = [name for name in names if not is_out(each, sessions[name], names, now_ms)]
         able = [name for name in allowed if free[name] >= each.call.cores]
-        for name in sorted(able, key=lambda name: (name in own, name in had, -free[name], name)):
+
+        def preference(name: str) -> tuple[bool, bool, bool, int, str]:
+            return name in self._degraded, name in own, name in had, -free[name], name
+
+        for name in sorted(able, key=preference):
             if may_assign(each.row, sessions[name], now_ms=now_ms):
                 return name
         if each.row.due_ms <= now_ms:
@@ -359,7 +364,7 @@ def is_out(each: PlacedSlice, session: Session, names: Iterable[str], now_ms: in
 
 
 def _core_node(session: Session) -> CoreNode:
-    return CoreNode(session.node, _cores(session), session.labels)
+    return CoreNode(session.node, _cores(session), session.labels, session.degraded)
 
 
 def _cores(session: Session) -> int:

@@ -10,7 +10,7 @@ from .histogram import SketchSum, merged
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
 #: counts of a window that are added
-_COUNTS = (
+COUNTS = (
     "begun", "iterations", "failed_iterations", "aborted_iterations", "arrivals", "dropped", "unbegun", "refused_users",
     "aborted", "aborted_sent", "aborted_received", "sent_calls", "answered_calls", "resent_calls", "unexpected",
 )  # fmt: skip
@@ -180,7 +180,7 @@ class WindowSum:
         """the bucket after the last"""
         self._processes: dict[int, tuple[int, int]] = {}
         self.draining = False
-        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.counts = dict.fromkeys(COUNTS, 0)
         """by the names that they have in a window"""
         self.steps: dict[tuple[str, str], StepSum] = {}
         self.checks: dict[tuple[str, str], CheckStats] = {}
@@ -197,7 +197,7 @@ class WindowSum:
             self._processes[window.process] = (end, window.users)
         self.draining = self.draining or window.draining
         counts = self.counts
-        for count in _COUNTS:
+        for count in COUNTS:
             counts[count] += getattr(window, count)
         for step in window.steps:
             key = (step.workflow, step.step)

@@ -4,7 +4,7 @@
 sessions and rows only; an *operator* may make every call. `wire` is the form of both on the bus.
 """
 
-from .callers import caller_of, may_answer
+from .callers import ROLES, caller_of, may_answer
 from .node_role import NODE_CALLS
 from .service import StoreService
 from .store import ManagerConnection, RemoteCaller, RemoteStore, manager_connection
@@ -15,6 +15,7 @@ from .wire import StoreAnswer, StoreRequest, error_of, fault_of, pack_change, un
 __all__ = [
     "MAINSTAY_VERSION",
     "NODE_CALLS",
+    "ROLES",
     "ManagerConnection",
     "RemoteCaller",
     "RemoteStore",

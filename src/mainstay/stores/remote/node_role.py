@@ -2,8 +2,9 @@
 
 A row *belongs* to a node if one of its sessions holds it. It may read such rows, their parents, their siblings below
 the same parent, the jobs that they wait for, the members of their group, and jobs that the node itself submitted.
-It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does. All
-that it sends is checked against what is stored, never against what it says about it.
+It changes the rows that it holds, only in the fields that an attempt decides, and makes new jobs as `submit` does. If
+it holds the driver of a job, it moves that job and its units, too. All that it sends is checked against what is stored,
+never against what it says about it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import msgspec
 
 from ...errors import InvalidInput, Overloaded, RoleRefused, SessionLost
 from ...kinds import kinds
-from ...lifecycle import table_of
-from ...model import BLANK, Job, Lane, Session, driver_ids
+from ...lifecycle import ABANDONED, table_of
+from ...model import BLANK, Job, Lane, Session, driver_id, driver_ids, is_reserved
 from ..port import ChangeResult, JobStore, NewJob, Query
-from .wire import WireChange
+from .wire import WireChange, read_move
 
 #: calls that a node may make; each is checked below
 NODE_CALLS = frozenset(
@@ -68,6 +69,8 @@ _FIELDS = frozenset(
         "expires_ms", "session", "claimed_ms", "started_ms", "token", "reason", "progress", "progress_ms",
     }
 )  # fmt: skip
+#: the fields that the driver of a job may change, in the job and in its units
+_DRIVEN_FIELDS = frozenset({"result", "error", "reason", "started_ms", "expires_ms"})
 #: the fields of a new row that its caller decides; all others are those of a row that has not begun
 _SUBMITTED = frozenset(
     {
@@ -186,19 +189,19 @@ class NodeRole:
         for change in changes:
             if change.sealed is not None:
                 raise self._refused("apply", "a sealed change was made by a worker with its own key")
-            if change.holder is None:
-                raise self._refused("apply", "a node changes only rows that it holds, as their holder")
+            if change.holder is None and change.spawn:
+                raise self._refused("apply", "only the holder of a row makes jobs below it")
             for move in change.moves:
                 if move.flag not in ("", "note"):
                     raise self._refused("apply", f"a {move.flag} move is an operator's")
                 if move.to == "dispatched":
                     raise self._refused("apply", "only the leader assigns work")
-                if foreign := sorted(set(move.fields) - _FIELDS):
+                if foreign := sorted(set(move.fields) - (_DRIVEN_FIELDS if change.holder is None else _FIELDS)):
                     raise self._refused("apply", f"an attempt does not change {foreign[0][:40]}")
                 self._check_size(move.reason, move.details)
             given = [move.fields["session"] for move in change.moves if move.fields.get("session") is not None]
-            await self._require_own("apply", [change.holder, *given])
-            if change.actor != change.holder:
+            await self._require_own("apply", [change.actor if change.holder is None else change.holder, *given])
+            if change.holder not in (None, change.actor):
                 raise self._refused("apply", f"the actor {change.actor[:80]!r} is not the holder")
             if change.at_ms > self._store.clock.now_ms() + _AHEAD_MS:
                 raise InvalidInput("at_ms", "is in the future")
@@ -206,15 +209,27 @@ class NodeRole:
 
     async def check_change(self, change: WireChange, row: Job) -> None:
         """The rest of the checks of a change, with the row that is stored."""
-        if row.session != change.holder and not await self._has_held(row, str(change.holder)):
+        if change.holder is None:
+            if not await self._drives(row, change.actor):
+                raise self._refused("apply", f"job {row.id} is not its own, and it does not hold its driver")
+        elif row.session != change.holder and not await self._has_held(row, change.holder):
             raise self._refused("apply", f"job {row.id} is not its own")
         tokens = [move.fields["token"] for move in change.moves if "token" in move.fields]
         if any(token != row.token + 1 for token in tokens):
             raise self._refused("apply", "a token grows by one")
-        if change.on_last is not None:
+        # what every unit says, for a driver that ends without moving its job
+        if change.on_last is not None and read_move(change.on_last) != ABANDONED:
             raise self._refused("apply", "the last unit of a job does not decide about the job")
         if change.spawn:
             await self._check_new("apply", change.spawn, row)
+
+    async def _drives(self, row: Job, session: str) -> bool:
+        """Whether a session holds the driver of a job: of this one, or of that whose unit this is."""
+        [job] = [row] if row.parent is None else await self._store.get([row.parent])
+        if job is None:
+            return False
+        [driver] = await self._store.get([driver_id(job.id, job.token)])
+        return driver is not None and driver.session == session
 
     async def _has_held(self, row: Job, session: str) -> bool:
         """Whether a session that does not hold a row held it before: its write is late, and the store records it."""
@@ -266,7 +281,7 @@ class NodeRole:
             raise self._refused(method, "a new job waits, or is due")
         if max(job.created_ms, job.changed_ms) > self._store.clock.now_ms() + _AHEAD_MS:
             raise InvalidInput("created_ms", "is in the future")
-        if _is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
+        if is_reserved(job.queue) and (job.parent is not None or job.queue != _queue_of(job.kind)):
             raise self._refused(method, f"the queue {job.queue} is reserved")
         keys = new.key is None or (new.key.scope, new.key.name) == (job.name, job.key)
         if not keys or (job.unique_key is not None and not job.unique_key.startswith(f"{job.name}/")):
@@ -342,7 +357,7 @@ class NodeRole:
     def _require_queues(self, method: str, queues: Sequence[str]) -> None:
         if len(queues) > _MANY:
             raise InvalidInput("queues", f"at most {_MANY} in one call")
-        if reserved := [queue for queue in queues if _is_reserved(queue)]:
+        if reserved := [queue for queue in queues if is_reserved(queue)]:
             raise self._refused(method, f"the queue {reserved[0][:80]} is reserved")
         allowed = self._queues(self._name)
         if allowed is None:
@@ -403,10 +418,6 @@ class _View:
             for job_id in self._held or ():
                 self._awaited.update(await self._store.awaited(job_id))
         return self._awaited
-
-
-def _is_reserved(queue: str) -> bool:
-    return queue.startswith("@")
 
 
 def _queue_of(kind: str) -> str:

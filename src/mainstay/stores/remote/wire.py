@@ -128,12 +128,12 @@ def read_change(wire: WireChange, before: Job) -> Change:
     """The change, with the row that it was decided from."""
     return Change(
         before=before,
-        moves=tuple(_read_move(move) for move in wire.moves),
+        moves=tuple(read_move(move) for move in wire.moves),
         actor=wire.actor,
         at_ms=wire.at_ms,
         holder=wire.holder,
         spawn=wire.spawn,
-        on_last=None if wire.on_last is None else _read_move(wire.on_last),
+        on_last=None if wire.on_last is None else read_move(wire.on_last),
     )
 
 
@@ -164,7 +164,7 @@ def _wire_move(move: Move) -> WireMove:
     )
 
 
-def _read_move(wire: WireMove) -> Move:
+def read_move(wire: WireMove) -> Move:
     types = _job_types()
     fields = {name: msgspec.convert(value, types.get(name, Any)) for name, value in wire.fields.items()}
     if wire.completes:

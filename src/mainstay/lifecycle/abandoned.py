@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...lifecycle import Move
-from ...model import ErrorInfo
+from ..model import ErrorInfo
+from .machine import Move
 
 ABANDONED = Move(
     to="failed",
@@ -18,3 +18,5 @@ ABANDONED = Move(
     },
     unheld=True,
 )
+
+__all__ = ["ABANDONED"]

@@ -17,9 +17,13 @@ from mainstay.cluster.certs import CertificateFiles, identity_of, issue, make_au
 from mainstay.cluster.engine_check import check_joined, findings
 from mainstay.cluster.permissions import Identity, permissions_of
 from mainstay.errors import BusError, InvalidInput, NoResponders, RequestTimeout
+from mainstay.load.fleet.live import BusOutput
+from mainstay.load.fleet.watched_run import WatchedRun
+from mainstay.stores.remote import ManagerConnection, RemoteCaller
 from servers.nats import NatsCore
 from servers.server import free_port
 from tests.cluster.secure_bus import SecureBus
+from tests.load.cli.moments import header, moments
 
 
 @pytest.fixture
@@ -207,6 +211,21 @@ async def test_a_node_may_not_ask_about_the_servers(clients: dict[str, Bus]) -> 
     assert await node.engines() == []
     assert not await node.shows_presence(0.2)
     assert node.denied
+
+
+async def test_operators_and_managers_watch_a_load_test_and_nodes_do_not(clients: dict[str, Bus]) -> None:
+    output = BusOutput(clients["m1"], "j1", epoch=1)
+    await output.start(header("browse"))
+    for moment in moments(header("browse"), seconds=0.3):
+        output.add(moment)
+    seen = {}
+    for role, name in (("operator", "ann"), ("manager", "m2"), ("node", "n1")):
+        caller = RemoteCaller(role=role, name=name, cluster="shop", environment="default")
+        async with WatchedRun(ManagerConnection(clients[name], caller), "j1") as run:
+            await run.asked.wait()
+            seen[name] = None if run.history is None else run.history.windows
+
+    assert seen == {"ann": 3, "m2": 3, "n1": None}
 
 
 async def test_asking_without_an_answer_is_told_apart(clients: dict[str, Bus]) -> None:

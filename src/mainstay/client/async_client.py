@@ -72,7 +72,7 @@ class AsyncClient:
         self.queues = AsyncQueuesResource(QueueCore(core), self.run)
         self.schedules = AsyncSchedulesResource(ScheduleCore(core), self.run, self.handle)
         self.batches = AsyncBatchesResource(BatchCore(core), self.run)
-        self.loads = AsyncLoadsResource(self._load, self.run, self._made)
+        self.loads = AsyncLoadsResource(self._load, self.run, self.follow, self._made)
         self.nodes = AsyncNodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------

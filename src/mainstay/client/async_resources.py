@@ -13,6 +13,7 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..load import Summary
+from ..load.live_messages import RunMessage
 from ..model import QueueSettings
 from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
@@ -218,10 +219,15 @@ class AsyncLoadsResource:
     """Load tests on the nodes of a cluster: `client.loads`."""
 
     def __init__(
-        self, core: LoadCore, run: AsyncFlowRunner, handle: Callable[[SubmitResponse], AsyncJobHandle]
+        self,
+        core: LoadCore,
+        run: AsyncFlowRunner,
+        follow: AsyncStreamReader,
+        handle: Callable[[SubmitResponse], AsyncJobHandle],
     ) -> None:
         self._core = core
         self._run = run
+        self._follow = follow
         self._handle = handle
 
     async def submit(
@@ -253,6 +259,13 @@ class AsyncLoadsResource:
     async def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> AsyncJobHandle:
         """The second half: submit a prepared run."""
         return self._handle(await self._run(self._core.insert(request, run_options(options))))
+
+    def stream(self, job_id: str, *, detail: bool = True) -> AsyncGenerator[RunMessage, None]:
+        """Stream a load test until it has ended: its job now and after each change, its windows, the result of each
+        workflow, what steps print, and its end. At a `RunBegin`, begin to count from zero: the windows that follow are
+        all there were. A broken stream resumes where it broke. Without `detail`, windows have a second, and only
+        its numbers."""
+        return self._follow(self._core.stream(job_id, detail=detail))
 
     async def summary(self, job_id: str) -> Summary:
         """Read the summary of a load test: the final one, or the latest if it still runs."""

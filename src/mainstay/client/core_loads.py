@@ -12,11 +12,13 @@ import msgspec
 
 from ..errors import UnknownOption
 from ..load import Summary
+from ..load.live_messages import RunMessage
 from ..stores import Durability
 from ..web.api import SubmitResponse
 from .calls import get, packed_all, post
 from .core import Core, Duration, job_path
 from .exchange import Blocking, Flow, RetryPause
+from .resumable_stream import ResumableStream, run_stream
 from .submit_request import sent_option
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ class LoadCore:
 
     def summary(self, job_id: str) -> Flow[Summary]:
         return self._core.ask(get(job_path(job_id, "summary"), Summary, self._core.query()))
+
+    def stream(self, job_id: str, *, detail: bool) -> ResumableStream[RunMessage]:
+        return run_stream(self._core, job_id, detail=detail)
 
     def submit(
         self,

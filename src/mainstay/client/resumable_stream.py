@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar
 from ..control import EventView, JobView
 from ..errors import MainstayError, ServerUnreachable
 from ..event_stream import EventParser, ServerSentEvent
+from ..load import Summary
+from ..load.live_messages import RunBegin, RunLines, RunMessage, RunWindow, WorkflowResult
+from ..model import check_id
 from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, Snapshot, TroubleMessage
 from .calls import ApiAnswer, read_as, with_query
 from .core import Core, JobFilters, job_path
@@ -21,6 +24,16 @@ _MESSAGES: dict[str, Any] = {
     "event": EventView,
     "job": JobView,
     "progress": ProgressMessage,
+    "end": EndMessage,
+    "trouble": TroubleMessage,
+}
+_RUN_MESSAGES: dict[str, Any] = {
+    "status": JobView,
+    "run": RunBegin,
+    "window": RunWindow,
+    "workflow": WorkflowResult,
+    "lines": RunLines,
+    "summary": Summary,
     "end": EndMessage,
     "trouble": TroubleMessage,
 }
@@ -112,6 +125,18 @@ def list_stream(core: Core, filters: JobFilters, *, limit: int, oldest_first: bo
     return ResumableStream(core, with_query("/jobs/stream", query), _reading("page", ListMessage))
 
 
+def run_stream(core: Core, job_id: str, *, detail: bool) -> ResumableStream[RunMessage]:
+    """The messages about a load test."""
+
+    def read(event: ServerSentEvent) -> RunMessage | None:
+        kind = _RUN_MESSAGES.get(event.event)
+        message: RunMessage | None = None if kind is None else read_as(event.data, kind)
+        return message
+
+    check_id(job_id, field="id")
+    return ResumableStream(core, with_query(f"/loads/{job_id}/stream", core.query(detail=detail)), read)
+
+
 def _reading(name: str, into: type[T]) -> Callable[[ServerSentEvent], T | None]:
     def read(event: ServerSentEvent) -> T | None:
         return read_as(event.data, into) if event.event == name else None
@@ -119,4 +144,4 @@ def _reading(name: str, into: type[T]) -> Callable[[ServerSentEvent], T | None]:
     return read
 
 
-__all__ = ["ResumableStream", "job_stream", "list_stream", "store_stream"]
+__all__ = ["ResumableStream", "job_stream", "list_stream", "run_stream", "store_stream"]

@@ -74,7 +74,7 @@ class Client:
         self.queues = QueuesResource(QueueCore(core), self.run)
         self.schedules = SchedulesResource(ScheduleCore(core), self.run, self.handle)
         self.batches = BatchesResource(BatchCore(core), self.run)
-        self.loads = LoadsResource(self._load, self.run, self._made)
+        self.loads = LoadsResource(self._load, self.run, self.follow, self._made)
         self.nodes = NodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------

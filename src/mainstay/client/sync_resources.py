@@ -15,6 +15,7 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..load import Summary
+from ..load.live_messages import RunMessage
 from ..model import QueueSettings
 from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
@@ -215,9 +216,16 @@ class BatchesResource:
 class LoadsResource:
     """Load tests on the nodes of a cluster: `client.loads`."""
 
-    def __init__(self, core: LoadCore, run: FlowRunner, handle: Callable[[SubmitResponse], JobHandle]) -> None:
+    def __init__(
+        self,
+        core: LoadCore,
+        run: FlowRunner,
+        follow: StreamReader,
+        handle: Callable[[SubmitResponse], JobHandle],
+    ) -> None:
         self._core = core
         self._run = run
+        self._follow = follow
         self._handle = handle
 
     def submit(
@@ -249,6 +257,13 @@ class LoadsResource:
     def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> JobHandle:
         """The second half: submit a prepared run."""
         return self._handle(self._run(self._core.insert(request, run_options(options))))
+
+    def stream(self, job_id: str, *, detail: bool = True) -> Generator[RunMessage, None, None]:
+        """Stream a load test until it has ended: its job now and after each change, its windows, the result of each
+        workflow, what steps print, and its end. At a `RunBegin`, begin to count from zero: the windows that follow are
+        all there were. A broken stream resumes where it broke. Without `detail`, windows have a second, and only
+        its numbers."""
+        return self._follow(self._core.stream(job_id, detail=detail))
 
     def summary(self, job_id: str) -> Summary:
         """Read the summary of a load test: the final one, or the latest if it still runs."""

@@ -29,7 +29,7 @@ from ..kinds import kinds, part
 from ..model import Leadership, Session, Settings
 from ..outputs import Blobs
 from ..stores import JobStore
-from ..stores.remote import MAINSTAY_VERSION, StoreService
+from ..stores.remote import MAINSTAY_VERSION, ManagerConnection, RemoteCaller, StoreService
 from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
 from .core_readings import CoreReadings
@@ -299,6 +299,15 @@ class Manager:
             rng=self._rng,
         )
 
+    @property
+    def connection(self) -> ManagerConnection:
+        """Its connection to the bus, for what runs in its process."""
+        options = self._options
+        caller = RemoteCaller(
+            role="manager", name=options.name, cluster=options.cluster, environment=options.environment
+        )
+        return ManagerConnection(self._bus, caller)
+
     # what others see ------------------------------------------------------------------------------
 
     def info(self) -> ManagerInfo:
@@ -315,6 +324,7 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            cancels_unconfirmed=self._led["cancels_unconfirmed"],
             windows_late=self._led["windows_late"],
             led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),

@@ -56,7 +56,7 @@ def permissions_of(identity: Identity) -> BusPermissions:
         )
     if role == "operator":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.operator.{name}.*"),
+            publish=(*calls, f"data.cluster.operator.{name}.*", f"data.history.operator.{name}.*"),
             subscribe=("telemetry.output.*", "data.live.*", inbox),
         )
     if role == "manager":
@@ -64,6 +64,7 @@ def permissions_of(identity: Identity) -> BusPermissions:
             publish=(
                 *calls,
                 f"data.cluster.manager.{name}.*",
+                f"data.history.manager.{name}.*",
                 "control.node.>",
                 "control.slice.>",
                 "control.manager.>",
@@ -79,6 +80,8 @@ def permissions_of(identity: Identity) -> BusPermissions:
                 "data.cluster.>",
                 "data.bundle.>",
                 "data.window.>",
+                "data.history.>",
+                "data.live.*",
                 "telemetry.output.*",
                 "telemetry.line.>",
                 *PRESENCE_SUBJECTS,

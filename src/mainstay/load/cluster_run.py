@@ -48,9 +48,9 @@ async def run_on_cluster(
 
     `test` may be the path of a file. `cluster` is the URL of the cluster for an operator, the address of a server of it
     (with the token in MAINSTAY_TOKEN), or the folder of `mainstay cluster up`; by default MAINSTAY_CLUSTER_URL, or the
-    cluster that was started in this folder. `displays` get the windows while they arrive; some may be lost on their
-    way, and over HTTP none arrive, but no number of the summary depends on them. If this call is cancelled, so is the
-    run. Raises `MainstayError` if no load was sent."""
+    cluster that was started in this folder. `displays` get the windows while they arrive; see `Moment.restart`. No
+    number of the summary depends on them. If this call is cancelled, so is the run. Raises `MainstayError` if no load
+    was sent."""
     found = test if isinstance(test, LoadTest) else load_file(test)
     demand = nodes if isinstance(nodes, FleetDemand) else FleetDemand(nodes)
     planned = PlannedRun(found, load or LoadOptions())

@@ -21,9 +21,10 @@ KIND = Kind(
         ),
     ),
     operations="mainstay.load.web.api:OPERATIONS",
+    streams="mainstay.load.web.stream:OPERATIONS",
     pages="mainstay.load.web.dashboard:PAGES",
     navigation=(NavigationEntry(path="/loads", title="Load tests", key="l"),),
     job_page="/loads/{id}",
     templates="mainstay.load.web",
-    assets={"report/hover.js": "mainstay.load.report:hover.js"},
+    assets={"report/hover.js": "mainstay.load.report:hover.js", "load/now.js": "mainstay.load.web:now.js"},
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from ..errors import InvalidInput
-from .stats.model import Header, Moment, OutputOutcome, Summary
+from .stats.model import Header, Moment, OutputOutcome, Summary, WorkflowResult
 
 log = logging.getLogger("mainstay.load")
 
@@ -31,6 +31,15 @@ class Output(Protocol):
 
     async def stop(self, summary: Summary) -> None:
         """After the last request, within a minute; write the rest."""
+        ...
+
+
+@runtime_checkable
+class WorkflowOutput(Protocol):
+    """An output that wants the result of each workflow as well, once, when it has ended."""
+
+    def ended(self, result: WorkflowResult) -> None:
+        """After the windows of the workflow. Must not block."""
         ...
 
 
@@ -66,6 +75,14 @@ class RunOutputs:
             if number not in self._errors:
                 try:
                     output.add(moment)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(number, error)
+
+    def ended(self, result: WorkflowResult) -> None:
+        for number, output in enumerate(self._outputs):
+            if number not in self._errors and isinstance(output, WorkflowOutput):
+                try:
+                    output.ended(result)
                 except Exception as error:  # noqa: BLE001 - as above
                     self._failed(number, error)
 

@@ -22,7 +22,7 @@ from .outputs import Output, OutputLimits, RunOutputs
 from .run_spec import RunSpec, WorkflowMethods
 from .runner import LoadRunner, MakeRunner, RestartNeeded, SlicedRunner
 from .stats.accounts import IterationLedger
-from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
+from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window, WorkflowResult
 from .stats.tally import RunTally
 from .stats.thresholds import RUNNING, ThresholdJudge, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
@@ -83,6 +83,10 @@ class LoadRun:
         self._skipped: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         """workflows that failed, or were skipped because another one failed"""
+        self._iterations: dict[str, int] = {}
+        """by workflow that has ended"""
+        self._reported: set[str] = set()
+        """workflows whose result the outputs have"""
         self._over_s = 0.0
         """duration of the finished layers"""
         self._drained_s = 0.0
@@ -133,6 +137,9 @@ class LoadRun:
         finally:
             self._runner = None
             self._phase = "done"
+        if self._outputs_started and needed is None:
+            for name in [name for layer in spec.plan.graph.layers() for name in layer]:
+                self._report(name, self._ended)
         summary = await self._finish()
         if needed is not None:
             raise needed
@@ -160,37 +167,15 @@ class LoadRun:
     # layers -----------------------------------------------------------------------------------------
 
     async def _layers(self, runner: LoadRunner) -> None:
-        spec = self._spec
         provided: dict[str, dict[str, Any]] = {}
         failed = self._failed
         set_up: list[str] = []
-        layers = spec.plan.graph.layers()
+        layers = self._spec.plan.graph.layers()
         try:
             for layer in layers:
-                workflows = [name for name in layer if not self._skip(name, failed)]
-                is_over = bool(self._ended) and not self._has_begun(workflows)
-                if is_over:
-                    self._skipped.update(dict.fromkeys(workflows, f"the run had ended before ({self._ended})"))
-                if not workflows or is_over:
-                    continue
-                shared = {name: _used(spec.methods, name, provided) for name in workflows}
-                set_up += workflows
-                calls = sum(spec.methods[name].setups for name in workflows)
-                setup = await runner.set_up(workflows, shared, calls=calls)
-                for name, why in setup.failed.items():
-                    failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
-                workflows = [name for name in workflows if name not in setup.failed]
-                if not workflows or (self._ended and not self._has_begun(workflows)):
-                    continue
-                for name in workflows:
-                    shared[name].update(setup.values.get(name, {}))
-                self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
-                await self._go(runner, workflows, shared, failed)
-                providers = [name for name in workflows if name not in failed]
-                calls = sum(len(spec.methods[name].states) for name in providers)
-                collected = await runner.collect_provided(providers, calls=calls)
-                provided.update(collected.values)
-                failed.update({name: f"what it provides failed: {why}" for name, why in collected.failed.items()})
+                await self._layer(runner, layer, provided, set_up, is_only=len(layers) == 1)
+                for name in layer:
+                    self._report(name)
         except asyncio.CancelledError:
             # the caller waits no longer, not even for teardowns
             self._given_up = True
@@ -209,6 +194,58 @@ class LoadRun:
         for name, why in failed.items():
             if name not in self._skipped:
                 self._skipped[f"{name}{FAILED}"] = why
+
+    async def _layer(
+        self,
+        runner: LoadRunner,
+        layer: Sequence[str],
+        provided: dict[str, dict[str, Any]],
+        set_up: list[str],
+        *,
+        is_only: bool,
+    ) -> None:
+        """Run what can run of a layer. Adds to what workflows provide, and to those that were set up."""
+        spec, failed = self._spec, self._failed
+        workflows = [name for name in layer if not self._skip(name, failed)]
+        is_over = bool(self._ended) and not self._has_begun(workflows)
+        if is_over:
+            self._skipped.update(dict.fromkeys(workflows, f"the run had ended before ({self._ended})"))
+        if not workflows or is_over:
+            return
+        shared = {name: _used(spec.methods, name, provided) for name in workflows}
+        set_up += workflows
+        calls = sum(spec.methods[name].setups for name in workflows)
+        setup = await runner.set_up(workflows, shared, calls=calls)
+        for name, why in setup.failed.items():
+            failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
+        workflows = [name for name in workflows if name not in setup.failed]
+        if not workflows or (self._ended and not self._has_begun(workflows)):
+            return
+        for name in workflows:
+            shared[name].update(setup.values.get(name, {}))
+        self._phase = "running" if is_only else f"running {', '.join(workflows)}"
+        await self._go(runner, workflows, shared, failed)
+        providers = [name for name in workflows if name not in failed]
+        calls = sum(len(spec.methods[name].states) for name in providers)
+        collected = await runner.collect_provided(providers, calls=calls)
+        provided.update(collected.values)
+        failed.update({name: f"what it provides failed: {why}" for name, why in collected.failed.items()})
+
+    def _report(self, name: str, ended: str = "") -> None:
+        """Pass on the result of a workflow, once. Every leader of a run does it in the same order: that of the layers.
+        `ended`: why the run ended before the workflow did."""
+        if name in self._reported:
+            return
+        self._reported.add(name)
+        self._outputs.ended(
+            WorkflowResult(
+                workflow=name,
+                elapsed_s=self.elapsed_s,
+                iterations=self._iterations.get(name, 0),
+                error=self._failed.get(name) or self._skipped.get(name) or ended,
+                steps=self._tally.steps(name, self.load_s),
+            )
+        )
 
     async def _tear_down(self, runner: LoadRunner, workflows: Sequence[str]) -> None:
         calls = sum(self._spec.methods[name].teardowns for name in workflows)
@@ -265,6 +302,7 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
+            self._iterations[name] = sum(one.iterations for one in own)
             if not own and self._sliced is not None and any(one.loss for one in self._sliced.reports()):
                 continue  # nothing that could tell is left; that it was lost is in the verdict
             why = failure_of(own, self._spec.plan.workflows[name].iterations)

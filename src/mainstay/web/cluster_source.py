@@ -11,6 +11,7 @@ from ..stores.metrics import StoreMetric
 
 if TYPE_CHECKING:
     from ..bundles import BundleClient
+    from ..stores.remote import ManagerConnection
 
 #: one metric, its labels and its value
 ClusterRow = tuple[StoreMetric, tuple[str, ...], float]
@@ -28,6 +29,11 @@ class ClusterSource(Protocol):
     @property
     def bundles(self) -> BundleClient | None:
         """The code that its managers keep; None: it cannot be reached from here."""
+        ...
+
+    @property
+    def connection(self) -> ManagerConnection | None:
+        """The bus of its managers; None: it cannot be reached from here."""
         ...
 
     def metrics(self) -> Iterable[ClusterRow]:

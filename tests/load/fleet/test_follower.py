@@ -15,8 +15,7 @@ from mainstay.control import Completion, JobRequest
 from mainstay.errors import ReconnectFailed, RoleRefused, ServerUnreachable, StoreError
 from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
-from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
-from mainstay.load.fleet.messages import encode, live_subject
+from mainstay.load.fleet.live import BusOutput
 from mainstay.load.fleet.record import FleetRecord
 from mainstay.load.fleet.run_source import BusRunSource, HttpRunSource
 from mainstay.load.fleet.saved_run import SavedRun
@@ -26,6 +25,7 @@ from mainstay.stores import ClaimReport
 from mainstay.testing import LoopClock, VirtualLoop, run_virtual
 from tests.load.cli.moments import header, moments
 from tests.load.fleet.small_cluster import SmallCluster, small_cluster
+from tests.load.web.led_run import streaming_client
 from tests.web.client.conftest import client_of
 from tests.web.conftest import Server, server
 
@@ -204,10 +204,23 @@ def test_without_live_data_the_saved_summary_is_told() -> None:
         await run.leader.complete(summary_at(12.0))
 
         await run.ended()
-        assert run.notes == [
-            "no live data arrives; saved after 2 s: 1,234 requests, 1 failed",
-            "no live data arrives; saved after 7 s: 5,678 requests, 1 failed",
-        ]
+        assert run.notes == ["after 2 s: 1,234 requests, 1 failed", "after 7 s: 5,678 requests, 1 failed"]
+        assert (run.display.headers, run.display.moments) == ([HEADER], [])
+
+    told(story)
+
+
+def test_a_leader_that_falls_silent_is_told_with_what_is_saved() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        await run.leader.send(MOMENTS[:3])
+        await run.leader.save(summary_at(7.0, requests=5678))
+        await asyncio.sleep(15)
+        await run.leader.complete(summary_at(12.0))
+
+        await run.ended()
+        assert run.notes == ["no live data arrives; saved after 7 s: 5,678 requests, 1 failed"]
 
     told(story)
 
@@ -348,28 +361,6 @@ def test_a_follower_that_still_gets_windows_goes_on_without_the_store() -> None:
     told(story)
 
 
-def test_windows_are_passed_on_once_in_order_and_those_of_an_old_leader_are_dropped() -> None:
-    async def main() -> None:
-        network = MemoryBusNetwork()
-        bus = network.client("m1")
-        async with LiveWatch(network.client("ann"), "job-1") as watch:
-            for epoch, number, head in (
-                (1, 1, None), (1, 2, HEADER), (1, 2, HEADER), (1, 5, None), (1, 4, None), (2, 1, None), (1, 6, None),
-                (2, 2, None),
-            ):  # fmt: skip
-                message = LiveMoment(epoch=epoch, number=number, header=head, moment=MOMENTS[number])
-                await bus.publish(live_subject("job-1"), encode(message))
-            await bus.publish(live_subject("job-1"), b"of another version")
-            await bus.publish(live_subject("job-1"), encode(LiveMoment(epoch=2, number=3, over=True)))
-
-            got = [await anext(watch) for _ in range(5)]
-
-        assert [(each.epoch, each.number) for each in got] == [(1, 2), (1, 5), (2, 1), (2, 2), (2, 3)]
-        assert watch.missed == 2
-
-    run_virtual(main())
-
-
 def test_a_bus_that_is_closed_costs_the_run_nothing_but_its_windows() -> None:
     async def main() -> None:
         bus = MemoryBusNetwork().client("m1")
@@ -406,7 +397,7 @@ async def test_a_follower_over_http_shows_what_is_saved_with_the_job(server: Ser
     found = await server.control.jobs.submit_request(JobRequest("shop", {}, plan))
     display, waits, stop = Display(), asyncio.Queue[str](), asyncio.Event()
     notes: asyncio.Queue[str] = asyncio.Queue()
-    async with client_of(server.app) as client:
+    async with streaming_client(server) as client:
         follower = RunFollower(
             HttpRunSource(client, found.id), displays=[display], on_note=notes.put_nowait, on_wait=waits.put_nowait
         )

@@ -60,7 +60,7 @@ class Listener:
         """The next message, of one of these events if any are named; else mere signs of life are passed over."""
         while True:
             while not self._blocks:
-                chunk = await asyncio.wait_for(self._chunks.get(), 60)
+                chunk = await self.chunk()
                 if chunk is None:
                     self.over = True
                     raise EOFError("the stream has ended")
@@ -69,6 +69,10 @@ class Listener:
             told = _parsed(self._blocks.popleft())
             if told is not None and (told.event in wanted if wanted else told.event != "alive"):
                 return told
+
+    async def chunk(self) -> bytes | None:
+        """The next part as it was sent; None: there is no more."""
+        return await asyncio.wait_for(self._chunks.get(), 60)
 
     async def rest(self) -> list[Told]:
         """All there is until the end."""
@@ -80,7 +84,7 @@ class Listener:
 
     async def body(self) -> bytes:
         """Of an answer that is no stream."""
-        while (chunk := await asyncio.wait_for(self._chunks.get(), 60)) is not None:
+        while (chunk := await self.chunk()) is not None:
             self.raw += chunk
         return self.raw
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ...bundles import BundleClient
+from ...stores.remote import ManagerConnection, RemoteCaller
 from ..address import ClusterAddress
 from ..cluster_service import ClusterClient, JournalRange
 from ..core_view import ClusterCores
@@ -42,13 +43,17 @@ async def watched_cluster(address: ClusterAddress) -> AsyncIterator[ClusterWatch
     """The cluster at an address, through any manager."""
     async with operator_bus(address) as (bus, name):
         place: dict[str, Any] = {"name": name, "cluster": address.cluster, "environment": address.environment}
-        yield ClusterWatch(ClusterClient(bus, **place), bundles=BundleClient(bus, role="operator", **place))
+        yield ClusterWatch(
+            ClusterClient(bus, **place),
+            bundles=BundleClient(bus, role="operator", **place),
+            connection=ManagerConnection(bus, RemoteCaller(role="operator", **place)),
+        )
 
 
 @contextlib.asynccontextmanager
 async def watched_manager(manager: Manager) -> AsyncIterator[ClusterWatch]:
     """The cluster of a manager in this process."""
-    yield ClusterWatch(ManagerReader(manager), bundles=manager.bundle_client())
+    yield ClusterWatch(ManagerReader(manager), bundles=manager.bundle_client(), connection=manager.connection)
 
 
 __all__ = ["ManagerReader", "watched_cluster", "watched_manager"]

@@ -19,6 +19,7 @@ import msgspec
 from ...bundles import BundleClient
 from ...control.explain import ClusterFacts
 from ...errors import MainstayError
+from ...stores.remote import ManagerConnection
 from ...web import ClusterRow
 from ..cluster_facts import cluster_facts
 from ..core_view import ClusterCores
@@ -72,12 +73,15 @@ class ClusterWatch:
         reader: ClusterReader,
         *,
         bundles: BundleClient | None = None,
+        connection: ManagerConnection | None = None,
         every_s: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:
         self.reader = reader
         self.bundles = bundles
         """the code that the managers keep"""
+        self.connection = connection
+        """the bus of the managers"""
         self.status: ClusterStatus | None = None
         """the last answer, without its journal"""
         self.versions = ClusterVersions()

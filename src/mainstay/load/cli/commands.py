@@ -13,12 +13,13 @@ from .ping import ping
 from .report import compare, report
 from .run import run
 from .target import target
+from .watch import watch
 
 group = command_group("Run load tests, and report and compare them.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for function in (run, new, ping, target, report, compare):
+    for function in (run, watch, new, ping, target, report, compare):
         command(group, function.__name__)(function)
     app.add_typer(group, name="load")

@@ -56,10 +56,15 @@ class Lines:
 
     def add(self, moment: Moment) -> None:
         """Add a window, and print a line if it is time."""
+        self._print_news(moment)
+        if moment.restart and moment.elapsed_s > self._printed_s > 0:
+            # the sum of the whole run: what it has since the last line is unknown
+            self._calls, self._dropped = CallCounts(), 0
+            self._printed_s = moment.elapsed_s
+            return
         self._dropped += moment.window.dropped
         for stats in moment.window.steps:
             self._calls.add(stats)
-        self._print_news(moment)
         every_s = _OFTEN_S if moment.elapsed_s <= _OFTEN_UNTIL_S + 0.05 else _SELDOM_S
         if moment.elapsed_s - self._printed_s >= every_s - WINDOW_MS / 2000:
             self.note(self._line(moment))

@@ -22,6 +22,7 @@ from .live_state import LiveState
 
 #: frames a second: enough to look alive; each costs the process that collects the windows a few milliseconds
 FRAMES = 4
+END_HINT = "Ctrl-C ends it with a report"
 _LOG_LINES = 50
 _STEP_LINES = 500
 _REST_OF_LINE = Control((ControlType.ERASE_IN_LINE, 0))
@@ -39,8 +40,10 @@ class LiveView:
 
     name = "live view"
 
-    def __init__(self, console: Console, *, frames: float = FRAMES) -> None:
+    def __init__(self, console: Console, *, frames: float = FRAMES, hint: str = END_HINT) -> None:
+        """`hint`: what Ctrl-C does."""
         self._console = console
+        self._hint = hint
         self._every_s = 1 / frames
         self._shown = False
         self._task: asyncio.Task[None] | None = None
@@ -132,7 +135,7 @@ class LiveView:
         lines = frame(self._state, width, room, plain=options.ascii_only)
         lines += [Text()] * (room - len(lines))
         if room < height:
-            foot = self._note or "Ctrl-C ends it with a report"
+            foot = self._note or self._hint
             lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim"))
         # drawn over the last frame line by line, without clearing it, so that it does not flicker. Lines are not padded
         # to the edge: a terminal that has just become smaller would fold them

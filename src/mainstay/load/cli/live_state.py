@@ -91,24 +91,31 @@ class LiveState:
         self.header = header
         self.phase = "preparing"
         self.elapsed_s = 0.0
-        self.users = self.iterations = self.dropped = self.aborted = 0
-        self.checks_passed = self.checks_failed = 0
-        self.calls = CallCounts()
+        self.users = 0
         self.thresholds: list[ThresholdOutcome] = []
         self.trust = Trust()
+        self._stretches: list[_Stretch] = []
+        self._slice_s = _SLICE_S
+        self._several = len(header.workflows) > 1
+        self._order = {name: place for place, name in enumerate(self._declared())}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Count from zero."""
+        self.iterations = self.dropped = self.aborted = 0
+        self.checks_passed = self.checks_failed = 0
+        self.calls = CallCounts()
         self.health: dict[int, Health] = {}
         self._steps: dict[str, CallCounts] = {}
         self._errors: dict[str, int] = {}
         self._examples: dict[str, str] = {}
         self._recent: deque[_Recent] = deque()
-        self._stretches: list[_Stretch] = []
-        self._slice_s = _SLICE_S
-        self._several = len(header.workflows) > 1
-        self._order = {name: place for place, name in enumerate(self._declared())}
 
     def add(self, moment: Moment) -> None:
         """Add a window, and what was decided after it."""
         window = moment.window
+        if moment.restart:
+            self._begin()
         self.phase, self.elapsed_s = moment.phase, moment.elapsed_s
         self.thresholds, self.trust = moment.thresholds, moment.trust
         self.users = window.users
@@ -120,7 +127,8 @@ class LiveState:
             self.checks_passed += check.passed
             self.checks_failed += check.failed
         self._add_errors(window)
-        self._add_calls(window)
+        # the plot keeps what was drawn: a sum has no curve
+        self._add_calls(window, is_drawn=not moment.restart or not self._stretches)
 
     @property
     def rate(self) -> float:
@@ -158,7 +166,7 @@ class LiveState:
         """The run as the plot draws it."""
         return [drawn for each in self._stretches if (drawn := each.slice()) is not None]
 
-    def _add_calls(self, window: Window) -> None:
+    def _add_calls(self, window: Window, *, is_drawn: bool) -> None:
         width_s = window.width * WINDOW_MS / 1000
         recent = _Recent(width_s, CallCounts(), {})
         for stats in window.steps:
@@ -167,7 +175,8 @@ class LiveState:
             for calls in (self.calls, recent.calls, self._steps.setdefault(name, CallCounts())):
                 calls.add(stats)
             recent.requests[name] = recent.calls.requests - before
-        self._stretch(max(0.0, self.elapsed_s - width_s), self.elapsed_s).values.merge(recent.calls.values)
+        if is_drawn:
+            self._stretch(max(0.0, self.elapsed_s - width_s), self.elapsed_s).values.merge(recent.calls.values)
         self._recent.append(recent)
         while len(self._recent) > 1 and self._recent_s() > _NOW_S + 1e-6:
             self._recent.popleft()

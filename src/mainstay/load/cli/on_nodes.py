@@ -14,15 +14,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli import aside, key_value, local_actor, printable, shell_word
+from ...cli import aside, key_value, local_actor, shell_word
 from ...cli.exits import DONE, INTERRUPTED, NO
 from ...errors import InvalidInput, StoreUnavailable
 from ...stores import shown_url
 from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, place_of_cluster
 from ..fleet import FleetDemand
-from ..fleet.follower import FollowedRun, RunFollower
+from ..fleet.follower import FollowedRun
 from ..fleet.run_source import LedJob
-from ..generator_process import LineHandler
 from ..local_run import app_of
 from ..outputs import Output, RunOutputs
 from ..plan import LoadOptions
@@ -40,10 +39,9 @@ from .execution import (
     show_result,
 )
 from .files import to_stdout
-from .lines import Lines, print_line
-from .live import Display, LiveView
+from .follow_display import FollowDisplay
+from .live import Display
 from .options import ClusterRunOptions, RunOptions
-from .wait_line import WaitLine
 
 T = TypeVar("T")
 
@@ -161,8 +159,7 @@ class _Session:
         self._demand = demand
         self._options = options
         self._cluster = run_cluster(place.address, planned.test, app_of)
-        # over HTTP no windows arrive that a live view could show
-        self._ui = "ci" if place.is_http and ui == "full" else ui
+        self._ui = ui
         self._console = console
 
     async def detached(self) -> SubmittedRun:
@@ -173,26 +170,13 @@ class _Session:
         """The run as it was followed, None if nothing was submitted; and whether it was interrupted."""
         interrupts = Interrupts(notes=_NOTES)
         async with contextlib.AsyncExitStack() as stack:
-            display: LiveView | Lines | None = None
-            if self._ui == "full":
-                display = stack.enter_context(LiveView(self._console))
-            elif self._ui == "ci":
-                display = Lines(self._console, gone=interrupts.stop.set)
-            waits = stack.enter_context(WaitLine(self._console, display))
-            stack.enter_context(interrupts.caught([waits]))
-            run = await _unless(interrupts.stop, self._prepared(stack, waits.note))
+            display = stack.enter_context(FollowDisplay.shown(self._ui, self._console, interrupts))
+            run = await _unless(interrupts.stop, self._prepared(stack, display.note))
             if run is None:
                 return None, True
             handle = await self._insert(run)
-            waits.note(_submitted(handle))
-            follower = RunFollower(
-                self._cluster.source(handle.id),
-                displays=[] if display is None else [display],
-                on_note=waits.note,
-                on_wait=waits.wait,
-                on_line=_readable(display.said if isinstance(display, LiveView) else print_line),
-                by=local_actor(),
-            )
+            display.note(_submitted(handle))
+            follower = display.follower(self._cluster.source(handle.id))
             followed = await follower.follow(stop=interrupts.stop, give_up=interrupts.give_up)
             return followed, interrupts.pressed
 
@@ -209,15 +193,6 @@ class _Session:
         except StoreUnavailable:
             aside(f"it may have been submitted; to submit it once, run this again with --job-key {run.key}")
             raise
-
-
-def _readable(show: LineHandler) -> LineHandler:
-    """Lines come from other machines: none of them must control the terminal."""
-
-    def shown(process: int, line: str) -> None:
-        show(process, "\t".join(printable(part) for part in line.split("\t")))
-
-    return shown
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ...errors import InvalidTransition, MainstayError, ReconnectFailed, StoreError
 from ...lifecycle import table_of
 from ..generator_process import LineHandler
@@ -70,6 +72,8 @@ class RunFollower:
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._waits = ""
         self._begun = self._shown = self._over = False
+        self._has_windows = False
+        """some have arrived"""
         self._heard_s = -_SILENCE_S
         self._told = 0.0
         """the time of the plan of the last saved summary that was told"""
@@ -161,7 +165,7 @@ class RunFollower:
             self._told = summary.elapsed_s
             self._waiting("")
             numbers = f"{summary.elapsed_s:.0f} s: {summary.requests:,} requests, {summary.failed:,} failed"
-            if self._source.is_live:
+            if self._has_windows:
                 self._note(f"no live data arrives; saved after {numbers}")
                 return
             if not self._shown:
@@ -176,18 +180,23 @@ class RunFollower:
     async def _listen(self) -> None:
         if not self._source.is_live:
             return
+        restart = False
         async with self._source.live() as watch:
-            async for message in watch:
-                if message.header is not None and not self._shown:
+            async for update in watch:
+                if update.header is not None:
+                    restart = self._shown
                     self._heard_s = self._now_s()
-                    await self._show(message.header)
-                for process, line in message.lines:
+                    if not self._shown:
+                        await self._show(update.header)
+                for process, line in update.lines:
                     self._on_line(process, line)
-                if message.moment is not None and self._shown:
+                if update.moment is not None and self._shown:
                     self._heard_s = self._now_s()
-                    self._displays.add(message.moment)
-                self._over = message.over
-                if message.over:
+                    self._has_windows = True
+                    self._displays.add(replace(update.moment, restart=restart))
+                    restart = False
+                self._over = update.over
+                if update.over:
                     self._heard_s = self._now_s()
                     self._look.set()
 

@@ -1,7 +1,8 @@
-"""The windows of a run on nodes while it runs, from its leader to whoever watches it.
+"""The windows of a run on nodes while it runs, from its leader to its watchers.
 
-They are only looked at: messages may be lost, and the numbers of record come with the end of the job. The header is
-repeated, so that a watcher may come at any time.
+They are only looked at: the numbers of record come with the end of the job. A message may be lost; a watcher sees that
+by the counts in the next one, and asks the leader for what it lacks. The leader answers for a while after the end, for
+watchers that have not received all of it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import Self
 
 import msgspec
 
 from ...bus import Bus, BusMessage, Subscription
-from ...errors import BusError, PayloadTooLarge
-from ..stats.model import Header, Moment, Summary
+from ...errors import BusError, InvalidInput, PayloadTooLarge
+from ...stores.remote import caller_of, may_answer
+from ..stats.model import Header, Moment, Summary, WorkflowResult
+from .live_history import LiveHistory, LiveQuery
 from .messages import UNREADABLE, encode, live_subject
 
 #: windows that wait to be sent; older ones are dropped
@@ -24,6 +26,9 @@ _WAITING = 50
 _LINES = 100
 #: how often the header is repeated, in messages
 _EVERY = 20
+#: how long the leader answers after the end of the run
+_ANSWERS_S = 60.0
+_ROLES = ("operator", "manager")
 
 
 class LiveMoment(msgspec.Struct, kw_only=True):
@@ -36,16 +41,24 @@ class LiveMoment(msgspec.Struct, kw_only=True):
     header: Header | None = None
     moment: Moment | None = None
     """None: the run begins, or is over"""
+    windows: int = 0
+    """how many there were, with this one. 0: none, or the leader is of an earlier version"""
+    result: WorkflowResult | None = None
+    """of a workflow that has ended"""
+    results: int = 0
+    """how many there were, with this one"""
     lines: list[tuple[int, str]] = []
     """what steps have printed, with the numbers of their processes"""
     over: bool = False
 
 
 decode_live = msgspec.msgpack.Decoder(LiveMoment).decode
+_decode_query = msgspec.msgpack.Decoder(LiveQuery).decode
 
 
 class BusOutput:
-    """An `Output` that publishes a run. `epoch` is the token of the claim that leads it.
+    """An `Output` that publishes a run, and answers those who have missed a part. `epoch` is the token of the claim
+    that leads it.
 
     It never waits for the bus: what cannot be sent in time, or is larger than a message, is dropped and counted.
     """
@@ -54,28 +67,36 @@ class BusOutput:
 
     def __init__(self, bus: Bus, job: str, *, epoch: int = 0) -> None:
         self._bus = bus
-        self._subject = live_subject(job)
+        self._job = job
         self._epoch = epoch
         self._number = 0
-        self._header: Header | None = None
-        self._waiting: deque[Moment] = deque(maxlen=_WAITING)
+        self._history: LiveHistory
+        self._waiting: deque[LiveMoment] = deque(maxlen=_WAITING)
         self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES)
         self._added = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[None] | None = None
         self.dropped = 0
         """windows that were not sent"""
 
     async def start(self, header: Header) -> None:
         """Publish the header."""
-        self._header = header
-        await self._publish(header=header)
+        self._history = LiveHistory(header, epoch=self._epoch)
+        with contextlib.suppress(BusError):  # without the bus nobody asks
+            queries = await self._bus.subscribe(f"data.history.*.*.{self._job}")
+            self._answering = asyncio.create_task(self._answer(queries), name="mainstay live history")
+        await self._publish(self._message(header=header))
         self._sending = asyncio.create_task(self._send(), name="mainstay live data")
 
     def add(self, moment: Moment) -> None:
         """Publish a window soon."""
-        self.dropped += len(self._waiting) == _WAITING
-        self._waiting.append(moment)
-        self._added.set()
+        self._history.add(moment)
+        self._put(self._message(moment=moment))
+
+    def ended(self, result: WorkflowResult) -> None:
+        """Publish the result of a workflow, after its windows."""
+        self._history.results.append(result)
+        self._put(self._message(result=result))
 
     def said(self, process: int, line: str) -> None:
         """Publish a line that a step has printed, with the next window."""
@@ -83,74 +104,75 @@ class BusOutput:
 
     async def stop(self, summary: Summary) -> None:  # noqa: ARG002 - watchers read it from the job
         """Tell watchers that the run is over."""
+        self._history.over = True
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
         while self._waiting:
-            await self._publish(moment=self._waiting.popleft())
-        await self._publish(over=True)
+            await self._publish(self._waiting.popleft())
+        await self._publish(self._message(over=True))
+        if self._answering is not None:
+            asyncio.get_running_loop().call_later(_ANSWERS_S, self._answering.cancel)
+
+    def _put(self, message: LiveMoment) -> None:
+        if len(self._waiting) == _WAITING:
+            self.dropped += self._waiting[0].moment is not None
+        self._waiting.append(message)
+        self._added.set()
 
     async def _send(self) -> None:
         while True:
             await self._added.wait()
             self._added.clear()
             while self._waiting:
-                header = self._header if self._number % _EVERY == 0 else None
-                await self._publish(header=header, moment=self._waiting.popleft())
+                message = self._waiting.popleft()
+                if self._number % _EVERY == 0:
+                    message.header = self._history.header
+                await self._publish(message)
 
-    async def _publish(self, *, header: Header | None = None, moment: Moment | None = None, over: bool = False) -> None:
-        self._number += 1
-        lines = list(self._lines)
-        self._lines.clear()
-        message = LiveMoment(
-            epoch=self._epoch, number=self._number, header=header, moment=moment, lines=lines, over=over
+    def _message(
+        self,
+        *,
+        header: Header | None = None,
+        moment: Moment | None = None,
+        result: WorkflowResult | None = None,
+        over: bool = False,
+    ) -> LiveMoment:
+        """Its number is that of its place on the bus, which it gets when it is sent."""
+        return LiveMoment(
+            epoch=self._epoch,
+            number=0,
+            header=header,
+            moment=moment,
+            windows=self._history.windows,
+            result=result,
+            results=len(self._history.results),
+            over=over,
         )
+
+    async def _publish(self, message: LiveMoment) -> None:
+        self._number += 1
+        message.number, message.lines = self._number, list(self._lines)
+        self._lines.clear()
         try:
-            await self._bus.publish(self._subject, encode(message))
+            await self._bus.publish(live_subject(self._job), encode(message))
         except (BusError, PayloadTooLarge):
-            self.dropped += moment is not None
+            self.dropped += message.moment is not None
+
+    async def _answer(self, queries: Subscription[BusMessage]) -> None:
+        async with queries:
+            async for message in queries:
+                try:
+                    role, name, _ = caller_of(message.subject, "history")
+                    query = _decode_query(message.body)
+                except (InvalidInput, *UNREADABLE):
+                    continue
+                # if the question is about a later leader, that one answers it
+                if role not in _ROLES or not may_answer(message.reply, role, name) or query.epoch > self._epoch:
+                    continue
+                assert message.reply is not None
+                with contextlib.suppress(BusError, PayloadTooLarge):  # the watcher asks again, or does without
+                    await self._bus.publish(message.reply, encode(self._history.answer(query)))
 
 
-class LiveWatch:
-    """Receives the windows of a run: `async with`, then iterate. Each is passed on once, in the order of its leader;
-    late and repeated ones are dropped. Nothing is passed on before a header."""
-
-    def __init__(self, bus: Bus, job: str) -> None:
-        self._bus = bus
-        self._subject = live_subject(job)
-        self._last = (0, 0)
-        self._has_header = False
-        self._messages: Subscription[BusMessage]
-        self.missed = 0
-        """messages that did not arrive, or arrived too late"""
-
-    async def __aenter__(self) -> Self:
-        self._messages = await self._bus.subscribe(self._subject)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(BusError):
-            await self._messages.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> LiveMoment:
-        while True:
-            message = await anext(self._messages)
-            try:
-                found = decode_live(message.body)
-            except UNREADABLE:
-                continue  # of another version
-            place = (found.epoch, found.number)
-            if place <= self._last:
-                continue
-            if self._has_header and found.epoch == self._last[0]:
-                self.missed += found.number - self._last[1] - 1
-            self._last = place
-            self._has_header = self._has_header or found.header is not None
-            if self._has_header or found.over:
-                return found
-
-
-__all__ = ["BusOutput", "LiveMoment", "LiveWatch"]
+__all__ = ["BusOutput", "LiveMoment", "decode_live"]

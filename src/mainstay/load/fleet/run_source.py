@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -16,8 +16,13 @@ from ...stores import Wake
 from ...stores.remote import manager_connection
 from ...task import Sealer
 from ..handler import INTERRUPTED, summary_of
-from ..stats.model import Summary
-from .live import LiveMoment, LiveWatch
+from ..live_messages import RunBegin, RunLines, RunWindow
+from ..stats.model import Summary, WorkflowResult
+from .live_cursor import LiveUpdate
+from .watched_run import WatchedRun
+
+#: pause before a server that is away is asked for its stream again
+_AGAIN_S = 1.0
 
 
 class LedJob(Protocol):
@@ -49,7 +54,7 @@ class RunSource(Protocol):
     id: str
     """of the job"""
     is_live: bool
-    """whether windows arrive while it runs; without them, the summary that is saved with the job is shown"""
+    """whether windows may arrive while it runs; without them, the summary that is saved with the job is shown"""
 
     async def job(self) -> LedJob: ...
 
@@ -63,8 +68,8 @@ class RunSource(Protocol):
 
     def changes(self) -> AbstractAsyncContextManager[JobChanges]: ...
 
-    def live(self) -> AbstractAsyncContextManager[AsyncIterator[LiveMoment]]:
-        """What its leader sends, if it is live."""
+    def live(self) -> AbstractAsyncContextManager[AsyncIterator[LiveUpdate]]:
+        """What its leader sends, from the start of the run on, if it is live."""
         ...
 
 
@@ -92,16 +97,18 @@ class BusRunSource:
     def changes(self) -> Wake:
         return self._control.store.wake([f"job:{self.id}"])
 
-    def live(self) -> LiveWatch:
+    @contextlib.asynccontextmanager
+    async def live(self) -> AsyncIterator[AsyncIterator[LiveUpdate]]:
         if self._connection is None:
             raise InvalidInput("store", "no windows arrive without the bus of a cluster")
-        return LiveWatch(self._connection.bus, self.id)
+        async with WatchedRun(self._connection, self.id) as run:
+            yield run.updates()
 
 
 class HttpRunSource:
-    """A run of the cluster of a server. `client` is a `mainstay.AsyncClient`, which is a layer above."""
+    """A run of a server. `client` is a `mainstay.AsyncClient`, which is a layer above."""
 
-    is_live = False
+    is_live = True
 
     def __init__(self, client: Any, job_id: str) -> None:
         self._client = client
@@ -130,8 +137,30 @@ class HttpRunSource:
     def changes(self) -> HttpJobChanges:
         return HttpJobChanges(self._handle)
 
-    def live(self) -> LiveWatch:
-        raise InvalidInput("cluster", "no windows arrive over HTTP")
+    @contextlib.asynccontextmanager
+    async def live(self) -> AsyncIterator[AsyncIterator[LiveUpdate]]:
+        async with contextlib.aclosing(self._updates()) as updates:
+            yield updates
+
+    async def _updates(self) -> AsyncGenerator[LiveUpdate, None]:
+        """The stream of the run. A server that is away for long is tried again, by another stream."""
+        while True:
+            try:
+                async for message in self._client.loads.stream(self._handle.id):
+                    match message:
+                        case RunBegin(header=header):
+                            yield LiveUpdate(header=header)
+                        case RunWindow(moment=moment):
+                            yield LiveUpdate(moment=moment)
+                        case WorkflowResult():
+                            yield LiveUpdate(result=message)
+                        case RunLines(lines=lines):
+                            yield LiveUpdate(lines=tuple(lines))
+                return
+            except ServerUnreachable:
+                await asyncio.sleep(_AGAIN_S)
+            except MainstayError:
+                return  # the server is of an earlier version
 
 
 class HttpJobChanges:

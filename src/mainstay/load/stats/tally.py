@@ -22,11 +22,12 @@ from .model import (
     Percentiles,
     Point,
     Sketch,
+    StepSummary,
     Summary,
     Window,
 )
 from .summary import by_number, metric_summary, per, step_summary, tag_summaries
-from .sums import WindowSum, error_rate
+from .sums import StepSum, WindowSum, error_rate
 
 #: buckets of a second, the unit of charts, thresholds and the recorded stream
 SECOND = 1000 // WINDOW_MS
@@ -130,7 +131,7 @@ class RunTally:
         elapsed_s = rest.pop("elapsed_s", None) or max(0, total.end - total.first) * WINDOW_MS / 1000
         load_s = rest.pop("load_s", None) or elapsed_s
         order = _order(self._header)
-        sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
+        sums = self._sums()
         checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
         steps = [step_summary(step, load_s) for step in sums]
         service = merged(times.sketch() for step in sums for times in (step.ok, step.failed))
@@ -168,6 +169,15 @@ class RunTally:
             "response_distribution": buckets_of(response),
         }
         return Summary(**{**known, **rest})
+
+    def steps(self, workflow: str, load_s: float) -> list[StepSummary]:
+        """The measured steps of a workflow so far."""
+        self._close()
+        return [step_summary(step, load_s) for step in self._sums() if step.workflow == workflow]
+
+    def _sums(self) -> list[StepSum]:
+        order = _order(self._header)
+        return sorted(self._total.steps.values(), key=lambda step: order(step.workflow, step.step))
 
     def _close(self) -> None:
         """Close a second."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -22,7 +22,9 @@ _RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
 _LOST = re.compile(r"(\bslice \d+ \([^)]*\)[^:]*: ).*", re.DOTALL)
 
 if TYPE_CHECKING:
-    from ..stats.model import Summary
+    from ..stats.model import Header, Moment, StepStats, StepSummary, Summary, Trust, WorkflowResult
+
+_Step = TypeVar("_Step", "StepSummary", "StepStats")
 
 
 async def texts_of(store: JobStore, job: Job, masker: Masker) -> SummaryTexts:
@@ -40,22 +42,14 @@ class SummaryTexts:
     def shown(self, summary: Summary) -> Summary:
         """The summary with its texts masked."""
         replace = msgspec.structs.replace
-        header = replace(
-            summary.header,
-            tags=self._tags(summary.header.tags),
-            workflows=[self._workflow(each) for each in summary.header.workflows],
-        )
         reason, colon, why = summary.ended.partition(":")
         return replace(
             summary,
-            header=header,
+            header=self.header(summary.header),
             ended=f"{reason}{colon} {self._text(why.strip())}" if colon else summary.ended,
             errors=self._counted(summary.errors),
             examples=self._examples(summary.examples),
-            steps=[
-                replace(one, errors=self._counted(one.errors), examples=self._examples(one.examples))
-                for one in summary.steps
-            ],
+            steps=[self._step(one) for one in summary.steps],
             by_tag=[
                 replace(one, value=self._tags({one.tag: one.value})[one.tag], errors=self._counted(one.errors))
                 for one in summary.by_tag
@@ -65,9 +59,43 @@ class SummaryTexts:
             skipped={name: self._text(why) for name, why in summary.skipped.items()},
             outputs=[replace(one, error=self._text(one.error) if one.error else "") for one in summary.outputs],
             slices=[replace(one, loss=self._text(one.loss)) if one.loss else one for one in summary.slices],
-            trust=replace(summary.trust, reasons=[self._doubt(reason) for reason in summary.trust.reasons]),
+            trust=self._trust(summary.trust),
             stream=summary.stream if self._masker.shows else "",
         )
+
+    def header(self, header: Header) -> Header:
+        """The facts of a run."""
+        workflows = [self._workflow(each) for each in header.workflows]
+        return msgspec.structs.replace(header, tags=self._tags(header.tags), workflows=workflows)
+
+    def moment(self, moment: Moment) -> Moment:
+        """A window, and the state of the run."""
+        replace, window = msgspec.structs.replace, moment.window
+        shown = replace(
+            window,
+            steps=[self._step(one) for one in window.steps],
+            checks=[replace(one, reasons=self._reasons(one.reasons)) for one in window.checks],
+            metrics=[replace(one, tags=self._tags(one.tags)) for one in window.metrics],
+            examples=self._examples(window.examples),
+        )
+        return replace(moment, window=shown, trust=self._trust(moment.trust))
+
+    def result(self, result: WorkflowResult) -> WorkflowResult:
+        """The result of a workflow."""
+        error = self._text(result.error) if result.error else ""
+        return msgspec.structs.replace(result, error=error, steps=[self._step(one) for one in result.steps])
+
+    def lines(self, lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+        """What steps have printed."""
+        return [(process, self._text(line)) for process, line in lines]
+
+    def _step(self, step: _Step) -> _Step:
+        """A step of a summary, or of a window."""
+        errors, examples = self._counted(step.errors), self._examples(step.examples)
+        return msgspec.structs.replace(step, errors=errors, examples=examples)
+
+    def _trust(self, trust: Trust) -> Trust:
+        return msgspec.structs.replace(trust, reasons=[self._doubt(reason) for reason in trust.reasons])
 
     def _text(self, text: str) -> str:
         return self._text_mask.text(text) if self._masker.shows else MASK

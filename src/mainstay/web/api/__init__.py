@@ -63,7 +63,12 @@ if TYPE_CHECKING:
         with_masked_texts as with_masked_texts,
     )
     from .versions import wanted_version as wanted_version
-    from .views import etag_of as etag_of, size_of as size_of, value_view as value_view
+    from .views import (
+        etag_of as etag_of,
+        masked_job as masked_job,
+        size_of as size_of,
+        value_view as value_view,
+    )
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -80,6 +85,6 @@ __getattr__, __dir__ = lazy_exports(
         ".submit": "key_header",
         ".text_mask": "TextMask shown_job shown_jobs text_mask_of with_masked_texts",
         ".versions": "wanted_version",
-        ".views": "etag_of size_of value_view",
+        ".views": "etag_of masked_job size_of value_view",
     },
 )

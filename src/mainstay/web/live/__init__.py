@@ -8,7 +8,9 @@ from ...lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .alerts import alert_rules as alert_rules
+    from .followed import Followed as Followed, FollowedSet as FollowedSet
     from .history import Sample as Sample
+    from .hub import LiveHub as LiveHub
     from .messages import (
         EndMessage as EndMessage,
         JobMessage as JobMessage,
@@ -25,7 +27,9 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         ".alerts": "alert_rules",
+        ".followed": "Followed FollowedSet",
         ".history": "Sample",
+        ".hub": "LiveHub",
         ".messages": "EndMessage JobMessage ListMessage ProgressMessage TroubleMessage",
         ".routes": "live_operations",
         ".snapshot": "HeldJob Snapshot",

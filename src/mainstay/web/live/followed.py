@@ -34,11 +34,14 @@ class Followed:
 
 
 class FollowedSet(Generic[K, F]):
-    """All that is followed in one store. The first follower starts a task that reads; the last one ends it."""
+    """All that is followed in one store. The first follower starts a task that reads; the last one ends it, some time
+    after it has left."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, linger_s: float = 0.0) -> None:
+        self._linger_s = linger_s
         self._followed: dict[K, F] = {}
         self._tasks: dict[K, asyncio.Task[None]] = {}
+        self._leaving: dict[K, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -52,17 +55,27 @@ class FollowedSet(Generic[K, F]):
             followed = self._followed[key] = make()
             self._tasks[key] = start(followed)
         followed.followers += 1
+        await self._cancel(self._leaving.pop(key, None))
         try:
             yield followed
         finally:
             followed.followers -= 1
-            if not followed.followers:
+            if not followed.followers and self._linger_s:
+                self._leaving[key] = asyncio.create_task(self._forget_later(key))
+            elif not followed.followers:
                 await self._forget(key)
 
     async def close(self) -> None:
         """End all tasks."""
+        leaving, self._leaving = self._leaving, {}
+        await self._cancel(*leaving.values())
         for key in list(self._followed):
             await self._forget(key)
+
+    async def _forget_later(self, key: K) -> None:
+        await asyncio.sleep(self._linger_s)
+        self._leaving.pop(key, None)
+        await self._forget(key)
 
     async def _forget(self, key: K) -> None:
         self._followed.pop(key, None)

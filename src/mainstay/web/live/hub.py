@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from ...errors import MainstayError
 from ..api.masker import Masker
 from ..options import WebOptions
 from ..stores import ServedStore, ServedStores
+from .followed import FollowedSet
 from .followed_jobs import FollowedJobs
 from .followed_lists import FollowedLists
 from .history import History, Sample
@@ -57,6 +58,7 @@ class LiveHub:
         self._watches = {name: StoreWatch(served, options, masker) for name, served in stores_by_name}
         self._jobs = {name: FollowedJobs(served, _OFTEN * every_s, masker) for name, served in stores_by_name}
         self._lists = {name: FollowedLists(served, every_s, masker) for name, served in stores_by_name}
+        self._shared: dict[tuple[str, str], FollowedSet[Any, Any]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self, store_name: str) -> Snapshot:
@@ -100,6 +102,13 @@ class LiveHub:
         """The followed lists of jobs."""
         return self._lists[store_name]
 
+    def shared(self, store_name: str, what: str, make: Callable[[], FollowedSet[Any, Any]]) -> FollowedSet[Any, Any]:
+        """What a kind follows in a store for all its clients: made by its first one, and closed with the hub."""
+        key = (store_name, what)
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(watch.run(), name=f"hub {name}") for name, watch in self._watches.items()]
         firsts = [asyncio.create_task(watch.first.wait()) for watch in self._watches.values()]
@@ -114,6 +123,8 @@ class LiveHub:
         for name in self._watches:
             await self._jobs[name].close()
             await self._lists[name].close()
+        for each in self._shared.values():
+            await each.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

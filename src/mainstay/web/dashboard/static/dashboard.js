@@ -51,7 +51,9 @@ const live = {
     const stream = (this.stream = new EventSource(url));
     stream.onopen = () => { this.lost = false; this.hear(); };
     stream.onerror = () => { this.lost = stream.readyState !== EventSource.CLOSED; this.tell(); };
-    for (const kind of ["snapshot", "page", "event", "job", "progress", "cluster", "change", "cores", "journal"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
+    for (const kind of ["snapshot", "page", "event", "job", "progress", "cluster", "change", "cores", "journal", "status", "summary", "workflow"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
+    // for scripts of kinds, which show them without a refresh
+    for (const kind of ["run", "window"]) stream.addEventListener(kind, ({ data }) => { this.hear(); document.dispatchEvent(new CustomEvent(`live-${kind}`, { detail: JSON.parse(data) })); });
     for (const kind of ["alive", "trouble"]) stream.addEventListener(kind, () => this.hear());
     // a settled job sends no more messages; polling notices a retry
     stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.hear(); });

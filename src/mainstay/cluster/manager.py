@@ -324,6 +324,7 @@ class Manager:
             closed=dict(self.members.closed),
             stale=self.calls.stale,
             dispatches=self._dispatches(),
+            cancels_unconfirmed=self._led["cancels_unconfirmed"],
             windows_late=self._led["windows_late"],
             led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),

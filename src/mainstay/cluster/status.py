@@ -93,6 +93,8 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     dispatches: Mapping[str, int] = {}
     """slices of runs that it has assigned to nodes as the placement leader since its session began, by outcome:
     assigned, confirmed, replaced, given_back, lost, failed, given_up"""
+    cancels_unconfirmed: int = 0
+    """slices of runs that it has led since it began which did not confirm their stop"""
     windows_late: int = 0
     """windows of runs that it has led to their end since it began: those that came when their time had been passed on,
     and were counted in a later one"""

@@ -40,7 +40,7 @@ class FixedCluster:
         self.error: Exception | None = None
 
     async def status(self) -> ClusterStatus:
-        manager = ManagerInfo(name="m1", dispatches={"assigned": 5, "lost": 1})
+        manager = ManagerInfo(name="m1", dispatches={"assigned": 5, "lost": 1}, cancels_unconfirmed=3)
         return ClusterStatus(
             cluster="shop", environment="live", at_ms=1, manager="m1", managers=[manager], nodes=self.nodes, leads=[]
         )
@@ -110,6 +110,8 @@ async def test_the_api_and_the_metrics_have_them_too() -> None:
     assert 'mainstay_cluster_runs{cluster="shop",environment="live",state="waiting"} 1.0' in text
     dispatches = 'mainstay_cluster_dispatches_total{cluster="shop",environment="live",manager="m1",outcome="lost"} 1.0'
     assert dispatches in text
+    unconfirmed = 'mainstay_cluster_cancels_unconfirmed_total{cluster="shop",environment="live",manager="m1"} 3.0'
+    assert unconfirmed in text
     assert all(metric in CLUSTER_METRICS and len(labels) == len(metric.labels) for metric, labels, _ in rows)
     assert not any(SHOP in label for _, labels, _ in rows for label in labels)
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from mainstay.bus import Bus
 from mainstay.bus.nats import connect_nats
 from mainstay.load.fleet import FleetMember, FleetRecord, FleetRunner, FleetSettings, SliceService
+from mainstay.load.fleet.messages import SliceEnd
 from mainstay.load.generators import Generators
 from mainstay.load.runner import MakeRunner
 from servers.nats import NatsCore
@@ -38,6 +39,10 @@ class FixedAssignments:
 
     async def give_up(self, number: int, token: int, why: str) -> None:
         pass
+
+    async def end_of(self, number: int, token: int) -> SliceEnd | None:
+        del number, token
+        return None
 
     def waiting(self, number: int) -> str:
         return f"slice {number} waits"

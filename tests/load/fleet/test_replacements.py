@@ -11,6 +11,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.load.fleet import FleetSettings
 from mainstay.load.generator_process import GeneratorLost
+from mainstay.load.report.slices import slice_losses
 from mainstay.load.runner import RestartNeeded
 from mainstay.load.stats.model import Summary
 from mainstay.testing import BusFaults
@@ -356,6 +357,8 @@ def test_a_slice_that_cannot_be_told_to_stop_is_named_as_unconfirmed(tmp_path: P
         assert summary.ended == "cancelled: by the user"
         assert "its stop is unconfirmed: it has not answered for 1" in summary.slices[1].loss
         assert any("its stop is unconfirmed" in reason for reason in summary.trust.reasons)
+        assert [one.stop for one in summary.slices] == ["stopped", "unconfirmed"]
+        assert slice_losses(summary)[-1] == "the stop: 1 slice stopped, 0 had ended, 1 unconfirmed"
         await asyncio.sleep(10)
         assert not trial.fleet.is_loading
 

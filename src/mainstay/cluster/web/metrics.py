@@ -60,6 +60,12 @@ DISPATCHES = _metric(
     "slices that a manager assigned to nodes: assigned, confirmed, and of those that were assigned again: replaced, "
     "given_back, lost, failed; given_up: not assigned again",
 )
+UNCONFIRMED = _metric(
+    "cancels_unconfirmed_total",
+    "counter",
+    ("manager",),
+    "slices that did not confirm the stop of a run which the manager led; they stop by themselves within 20 s",
+)
 WINDOWS_LATE = _metric(
     "windows_late_total",
     "counter",
@@ -91,6 +97,7 @@ CLUSTER_METRICS = (
     STALE,
     CLOSED,
     DISPATCHES,
+    UNCONFIRMED,
     WINDOWS_LATE,
     LED,
 )
@@ -125,6 +132,7 @@ def rows_of(status: ClusterStatus | None, *, is_up: bool, cores: ClusterCores | 
         for reason, n in sorted(manager.refused.items()):
             yield REFUSED, (*of, manager.name, reason), n
         yield STALE, (*of, manager.name), manager.stale
+        yield UNCONFIRMED, (*of, manager.name), manager.cancels_unconfirmed
         yield WINDOWS_LATE, (*of, manager.name), manager.windows_late
         yield LED, (*of, manager.name), len(manager.led)
         for cause, n in sorted(manager.closed.items()):

@@ -28,14 +28,19 @@ ALONE_LOSSES = 5
 
 def is_suspect(job: Job) -> bool:
     """Whether it may have killed its workers: then it runs where it can kill nothing else."""
-    return (job.crashes > 0 or job.losses >= SUSPECT_LOSSES) and job.queue != LEAD_QUEUE
+    return (job.crashes > 0 or job.losses >= SUSPECT_LOSSES) and not _is_led(job)
 
 
 def runs_alone(job: Job) -> bool:
     """Whether its engine runs nothing else."""
-    return job.losses >= ALONE_LOSSES and job.queue != LEAD_QUEUE
+    return job.losses >= ALONE_LOSSES and not _is_led(job)
 
 
 def is_blamed(job: Job) -> bool:
     """Whether the loss of the worker that ran it counts as a crash of this job."""
-    return runs_alone(job) or (job.options.retry.crash_budget <= 1 and job.queue != LEAD_QUEUE)
+    return runs_alone(job) or (job.options.retry.crash_budget <= 1 and not _is_led(job))
+
+
+def _is_led(job: Job) -> bool:
+    """Whether managers lead it: they run no code of it."""
+    return job.queue == LEAD_QUEUE

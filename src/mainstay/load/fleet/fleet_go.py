@@ -164,6 +164,7 @@ def _merged(reports: Sequence[SliceReport]) -> SliceReport:
         repeated_windows=sum(one.repeated_windows for one in reports),
         loss=last.loss,
         gap_s=sum(one.gap_s for one in reports),
+        stop=last.stop,
     )
 
 

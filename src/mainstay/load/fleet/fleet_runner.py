@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
@@ -30,6 +31,8 @@ from .slice_link import SliceLink
 from .slice_merger import SliceMerger
 from .spec import OnLoss
 from .together import buckets_together
+
+log = logging.getLogger("mainstay.load")
 
 T = TypeVar("T")
 
@@ -108,6 +111,8 @@ class FleetRunner:
         self._load = FleetLoad(self._fleet, self._slices, self._reports, on_window=on_window, halt=self._halt)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._subscriptions: list[Subscription[BusMessage]] = []
+        self.refused_windows = 0
+        """messages with windows of nodes that have no slice of this run, or none any more"""
         self.ended: asyncio.Future[None]
 
     async def __aenter__(self) -> Self:
@@ -312,10 +317,12 @@ class FleetRunner:
 
     async def _take_windows(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
-            if (link := self._link_of(message)) is not None:
-                with contextlib.suppress(*UNREADABLE):
-                    for part in decode_windows(message.body):
-                        link.take(part)
+            if (link := self._link_of(message)) is None:
+                self._refuse_windows(message)
+                continue
+            with contextlib.suppress(*UNREADABLE):
+                for part in decode_windows(message.body):
+                    link.take(part)
 
     async def _take_lines(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
@@ -330,6 +337,12 @@ class FleetRunner:
         link = None if own is None else own.live
         # a subject proves its sender: a node cannot speak for another one
         return link if link is not None and link.member.node == node else None
+
+    def _refuse_windows(self, message: BusMessage) -> None:
+        node, job, number = message.subject.split(".")[-3:]
+        if not self.refused_windows:
+            log.info("job=%s slice=%s: windows of node %s are refused: the slice is not its own", job, number, node)
+        self.refused_windows += 1
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ...clock import duration_text
 from ...errors import (
     BadArguments,
     BusError,
@@ -37,7 +35,6 @@ from ...worker import (
     LeadHost,
     LetGo,
     Mode,
-    OutOfTime,
     context,
 )
 from ..generator_process import GeneratorLost
@@ -50,6 +47,7 @@ from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
+from .run_time import RunTime
 from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
 from .settings import RELEASE_S, FleetSettings
 from .spec import FleetOptions
@@ -61,8 +59,6 @@ T = TypeVar("T")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
-#: before the end of its time, a run asks for more; it looks so often
-_ASKS_S, _LOOK_S = 10.0, 1.0
 #: before a job is given back because the store or the bus does not answer: the next claim may meet the same
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
@@ -151,6 +147,7 @@ class _Lead:
         self._options = options
         self._fleet: FleetRunner | None = None
         self._saved: SavedRun
+        self._time: RunTime
         self._stop_first = False
         """it was stopped before it led; a leader before this one may have begun the load"""
 
@@ -166,7 +163,7 @@ class _Lead:
             await self._await_cores()
         if step == "end":
             assert saved is not None
-            self._saved = saved
+            self._take(saved)
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
         if may_have_load:
             await self._through_stop(self._start(), may_have_load=True)
@@ -178,8 +175,13 @@ class _Lead:
                 failures=job.failures,
                 restarts=0 if saved is None else saved.restarts,
             )
-        self._saved = saved
+        self._take(saved)
         return self._ended(await self._led(slices))
+
+    def _take(self, saved: SavedRun) -> None:
+        clock = self._control.store.clock
+        self._saved = saved
+        self._time = RunTime(self._here, clock, began_ms=saved.began_ms, extra_s=saved.extra_s)
 
     async def _start(self) -> None:
         """Store that there is load, or is about to be: the store counts its run timeout from here on, too."""
@@ -251,6 +253,7 @@ class _Lead:
                 raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
             await self._save_end(summary)
             self._host.counts["windows_late"] += sum(each.late_windows for each in summary.slices)
+            self._host.counts["cancels_unconfirmed"] += sum(each.stop == "unconfirmed" for each in summary.slices)
             return summary
 
     def _earlier(self) -> Summary | None:
@@ -305,8 +308,7 @@ class _Lead:
 
     async def _watch_time(self, run: LoadRun) -> None:
         """Stop the load when its time is over. Nothing that the leader waits for delays it."""
-        while (left_s := await self._left_s()) > 0:  # noqa: ASYNC110 - it waits for time, which may become more
-            await asyncio.sleep(min(left_s, _LOOK_S))
+        await self._time.is_over()
         run.stop(_OVERRAN)
 
     async def _within_grace(self, run: LoadRun, task: asyncio.Task[Summary]) -> None:
@@ -326,33 +328,6 @@ class _Lead:
             escalate()
         await asyncio.wait([task])
 
-    async def _left_s(self) -> float:
-        """How much of its time is left, counted from the start of its first load. More is asked for shortly before the
-        end: a run that makes progress earns it, and one that leaders before this one have earned is not forgotten."""
-        limit_s = self._here.job.options.run_timeout_s
-        if limit_s is None or not self._saved.began_ms:
-            return math.inf
-        left_s = limit_s + self._saved.extra_s - self._passed_s
-        if left_s > _ASKS_S:
-            return left_s
-        try:
-            async with asyncio.timeout(max(left_s, _LOOK_S)):
-                extension = await self._here.extend()
-        except StaleClaim as error:
-            raise LetGo(str(error)) from None
-        except TimeoutError:
-            # the store is away; the load is not
-            return limit_s + self._saved.extra_s - self._passed_s
-        if extension.granted:
-            log.info("job=%s has earned %g s more", self._here.id, extension.granted_s)
-        self._saved = replace(self._saved, extra_s=extension.total_s)
-        return limit_s + self._saved.extra_s - self._passed_s
-
-    @property
-    def _passed_s(self) -> float:
-        """How much of its time has passed."""
-        return (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
-
     async def _leave(self, task: asyncio.Task[Summary]) -> None:
         """Another manager leads on, or is about to: nothing is stopped."""
         if self._fleet is not None:
@@ -369,14 +344,9 @@ class _Lead:
         if self._here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == _OVERRAN:
-            raise self._out_of_time(summary)
+            raise self._time.error(summary.elapsed_s)
         raise_unless_passed(summary, self._here.job.name)
         return summary
-
-    def _out_of_time(self, summary: Summary) -> OutOfTime:
-        limit = f"run timeout {duration_text(self._here.job.options.run_timeout_s or 0.0)}"
-        more = f", and {duration_text(self._saved.extra_s)} that its progress had earned" if self._saved.extra_s else ""
-        return OutOfTime(f"still running {duration_text(summary.elapsed_s)} after its load began ({limit}{more})")
 
     # cores ------------------------------------------------------------------------------------------
 
@@ -393,11 +363,10 @@ class _Lead:
         self._saved = replace(
             self._saved,
             restarts=self._saved.restarts + 1,
-            began_ms=0,
-            extra_s=0.0,
             fleet=FleetRecord(round=0),
             ended_round=self._saved.fleet.round,
         )
+        self._time.began_ms, self._time.extra_s = 0, 0.0
         await self._write()
         await self._release()
         # the leader of placement cancels the slices that could not be released
@@ -417,11 +386,12 @@ class _Lead:
 
     async def _save_record(self, record: FleetRecord) -> None:
         """Returns when it is stored: what follows must not happen without it."""
-        is_first = bool(record.gos) and not self._saved.began_ms
-        began_ms = round(record.gos[0].wall * 1000) if is_first else self._saved.began_ms
-        self._saved = replace(self._saved, fleet=record, began_ms=began_ms)
+        is_first = bool(record.gos) and not self._time.began_ms
+        if is_first:
+            self._time.began_ms = round(record.gos[0].wall * 1000)
+        self._saved = replace(self._saved, fleet=record)
         try:
-            await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
+            await self._here.save(msgspec.Raw(self._packed()))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except PayloadTooLarge as error:
@@ -442,9 +412,13 @@ class _Lead:
 
     async def _write(self) -> bool:
         try:
-            return await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+            return await save_checkpoint(self._here, self._packed(), self._host.rng)
         except PayloadTooLarge as error:
             raise self._too_large(error) from error
+
+    def _packed(self) -> bytes:
+        saved = replace(self._saved, began_ms=self._time.began_ms, extra_s=self._time.extra_s)
+        return msgspec.msgpack.encode(saved)
 
     def _too_large(self, error: PayloadTooLarge) -> LoadFailed:
         """The run has begun, so it must not read as one that could not be started."""

@@ -249,7 +249,8 @@ class SliceGo:
                 raise link.not_done(end.loss)
         finally:
             self._fleet.merger.close(link.number)
-        self.reports.append(replace(link.report(), late_windows=self._fleet.merger.take_late(link.number)))
+        late = self._fleet.merger.take_late(link.number)
+        self.reports.append(replace(link.report(), late_windows=late, stop="stopped" if end.stopped else ""))
         if link.windows.total is not None:
             self.totals.append(link.windows.total)
         self._unload(link)

@@ -21,7 +21,7 @@ from ...clock import Clock
 from ...control import Control, Decide
 from ...errors import BadArguments, MainstayError, PayloadTooLarge, StaleClaim, StoreError
 from ...stores import JobStore
-from ...stores.remote import RemoteCaller
+from ...stores.remote import ManagerConnection, RemoteCaller, manager_connection
 from ...task import AppClient
 from ...worker import NODE_STORE, Context, GiveBack, LetGo, Mode, Outage, WorkerOptions, context, state_folder
 from ..generator_process import Limits, LineHandler
@@ -269,12 +269,12 @@ class SliceRun:
             await self._here.link.save(encode(msgspec.structs.replace(end, total=None)))
 
 
-def _connection(store: JobStore) -> tuple[Bus, RemoteCaller]:
+def _connection(store: JobStore) -> ManagerConnection:
     """The bus of this engine, and who it is there."""
-    bus, caller = getattr(store, "bus", None), getattr(store, "caller", None)
-    if not isinstance(caller, RemoteCaller) or bus is None:
+    connection = manager_connection(store)
+    if connection is None:
         raise GiveBack("this worker has not joined a cluster, so no leader can reach it; start it with node join")
-    return bus, caller
+    return connection
 
 
 def _machine_bundles(

@@ -121,6 +121,8 @@ class SliceLink:
         """None: it may not have started yet"""
         self._patience_s = settings.lost_s
         self._is_stopping = False
+        self._is_unconfirmed = False
+        """it was told to stop, and did not answer"""
         self._moved_s = 0.0
         """when its load last made progress"""
         self._begins_s = (math.inf, 0.0)
@@ -322,6 +324,7 @@ class SliceLink:
         silence = f"it has not answered for {self._silent_s:.0f} s{since}"
         if not self._is_stopping:
             return silence
+        self._is_unconfirmed = True
         limit_s = self._settings.isolation_s
         return f"its stop is unconfirmed: {silence}. Without contact, it stops by itself within {limit_s:g} s"
 
@@ -459,6 +462,7 @@ class SliceLink:
             repaired_windows=self.repaired,
             repeated_windows=windows.repeated,
             loss="" if self.loss is None else str(self.loss),
+            stop="unconfirmed" if self._is_unconfirmed else "",
         )
 
 

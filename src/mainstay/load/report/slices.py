@@ -53,7 +53,7 @@ def slice_rows(summary: Summary) -> list[SliceRow]:
 
 
 def slice_losses(summary: Summary) -> list[str]:
-    """What was lost, and what took its place."""
+    """What was lost, what took its place, and how a stop of the run was answered."""
     lines = []
     for one in summary.slices:
         if one.loss:
@@ -64,6 +64,11 @@ def slice_losses(summary: Summary) -> list[str]:
         elif one.begin_s:
             begins = duration_text(round(one.begin_s, 1))
             lines.append(f"{_node(one)} replaced a lost node, from {begins} of the plan on")
+    stops = [one.stop for one in summary.slices]
+    if any(stops):
+        ended = sum(not one.stop and not one.loss for one in summary.slices)
+        stopped, unconfirmed = stops.count("stopped"), stops.count("unconfirmed")
+        lines.append(f"the stop: {counted(stopped, 'slice')} stopped, {ended} had ended, {unconfirmed} unconfirmed")
     return lines
 
 

@@ -18,6 +18,8 @@ MetricType = Literal["counter", "gauge", "rate", "trend"]
 Verdict = Literal["passed", "failed", "interrupted", "running", "lost"]
 """only a run that ended by itself can have passed. *running*: it has not ended; *interrupted*: a user or a limit ended
 it; *lost*: its process died, and the numbers end with the last report"""
+SliceStop = Literal["", "stopped", "unconfirmed"]
+"""*stopped*: it has confirmed the end of its load; *unconfirmed*: it did not answer, and stops by itself"""
 StopVerdict = Literal["passed", "failed"]
 """the verdict of a run that a threshold ended"""
 #: the phases of a call, in order
@@ -412,6 +414,8 @@ class SliceReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """why it was lost; empty: it was not"""
     gap_s: float = 0.0
     """how long its part of the load was missing, until a replacement began or the run ended"""
+    stop: SliceStop = ""
+    """how it answered a stop of the run; empty: the run was not stopped, or its part had ended before"""
 
 
 class Summary(msgspec.Struct, kw_only=True):

@@ -38,6 +38,9 @@ FILES = 0.9
 MOST = 8
 #: of a process that is not in a window
 _UNHEARD = Health()
+_WAIT_BUCKETS = WAIT_S * SECOND
+#: a wait in a stretch that is judged; less is noise of the sums
+_NOTHING_S = 1e-6
 
 
 class _Wait(NamedTuple):
@@ -63,22 +66,32 @@ class _Waits:
         self.worst = _Wait()
         self.buckets = 0
         """of all windows"""
-        self._last: deque[_Wait] = deque()
+        self._last: deque[tuple[int, float, float]] = deque()
+        """the last stretch"""
+        self._in_last = 0
+        self._waited_s = 0.0
 
-    def add(self, wait: _Wait) -> None:
-        self.buckets += wait.buckets
-        self._last.append(wait)
-        while sum(one.buckets for one in self._last) - self._last[0].buckets >= WAIT_S * SECOND:
-            self._last.popleft()
-        if self.buckets >= WAIT_S * SECOND:
+    def add(self, buckets: int, waited_s: float, throttled_s: float) -> None:
+        """Of one window. This is called for each process of a run, ten times a second."""
+        last = self._last
+        last.append((buckets, waited_s, throttled_s))
+        self.buckets += buckets
+        self._in_last += buckets
+        self._waited_s += waited_s
+        while self._in_last - last[0][0] >= _WAIT_BUCKETS:
+            before, waited_before_s, _ = last.popleft()
+            self._in_last -= before
+            self._waited_s -= waited_before_s
+        if self._waited_s > _NOTHING_S and self.buckets >= _WAIT_BUCKETS:
             self._judge()
 
     def finish(self) -> None:
         """The run is over, and may be shorter than a stretch."""
-        if SHORTEST_S * SECOND <= self.buckets < WAIT_S * SECOND:
+        if SHORTEST_S * SECOND <= self.buckets < _WAIT_BUCKETS:
             self._judge()
 
     def _judge(self) -> None:
+        # summed again: the difference of many sums is not exact
         buckets, waited_s, throttled_s = map(sum, zip(*self._last, strict=True))
         self.worst = max(self.worst, _Wait(buckets, waited_s, throttled_s), key=lambda one: one.part)
 
@@ -206,8 +219,10 @@ class TrustWatch:
         for (node, number), process in self._processes.items():
             # a process whose loop was blocked reports that time later
             own = window.health.get(number, _UNHEARD)
-            waited = own if own.node == node else _UNHEARD
-            process.waits.add(_Wait(window.width, waited.waited, waited.throttled))
+            if own.node == node:
+                process.waits.add(window.width, own.waited, own.throttled)
+            else:
+                process.waits.add(window.width, 0.0, 0.0)
         self._arrivals += window.arrivals
         self._dropped += window.dropped
         self._unbegun += window.unbegun

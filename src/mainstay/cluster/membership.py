@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..bus import OverloadLevel
 from ..stores.remote import compatible
 from . import manager_words, name_contest, silence
 from .membership_events import (
@@ -45,7 +46,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
-from .node_health import OverloadLevel, is_degraded, next_overload
+from .node_health import is_degraded, next_overload
 from .node_record import Hearsay, Membership, NodeRecord
 from .status import NodeBeat
 

@@ -27,6 +27,7 @@ from bench import (
     nodes_report,
     report,
     web_report,
+    window_flood_report,
 )
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.cluster.web.metrics import CLUSTER_METRICS
@@ -142,6 +143,14 @@ def _fan_in_benchmark() -> str:
     return "\n\n".join([fan_in_report.about(stored), *tables])
 
 
+def _flood_benchmark() -> str:
+    if not window_flood_report.KEPT.exists():
+        return "No run is stored yet: `python -m bench --only window-flood` makes one."
+    stored = window_flood_report.load()
+    tables = [grid(each.headings, each.lines) for each in window_flood_report.sections(stored)]
+    return "\n\n".join([window_flood_report.about(stored), *tables])
+
+
 def _load_nodes_benchmark() -> str:
     if not load_nodes_report.KEPT.exists():
         return "No run is stored yet: `python -m bench --only load-nodes` makes one."
@@ -180,6 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cluster benchmark": _cluster_benchmark,
     "load nodes benchmark": _load_nodes_benchmark,
     "fan-in benchmark": _fan_in_benchmark,
+    "flood benchmark": _flood_benchmark,
     "soak": _soak,
 }
 

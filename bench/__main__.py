@@ -9,6 +9,7 @@ study through Mainstay and what people use for it (`batch_study`), and very many
 `nodes` runs node jobs on three nodes, and kills, freezes and stops their leader.
 `cluster` runs empty tasks on a node, through a manager, beside a direct worker. `window-flood` measures heartbeats and
 cancels while statistics flood a manager, beside an idle one.
+`fan-in` gives our manager and the master of Locust the same statistics of very many reporters.
 `load-nodes` runs a load test on four nodes beside a Locust of a master and four workers, and times its start.
 """
 
@@ -36,6 +37,8 @@ from . import (
     batch_report,
     cluster,
     cluster_report,
+    fan_in,
+    fan_in_report,
     fleet,
     load,
     load_nodes,
@@ -73,6 +76,7 @@ QUICK_WEB = web.Sizes(
     seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
 )
 QUICK_CLUSTER = cluster.Sizes(jobs=200, rounds=1, pickups=3)
+QUICK_FAN_IN = fan_in.FanInSizes(reporters=(5,), limit=(10,), seconds=2, rounds=1)
 QUICK_LOAD_NODES = load_nodes.NodesSizes(connections=(40,), seconds=4, rounds=1, starts=1)
 QUICK_FLOOD = window_flood.FloodSizes(rounds=1, calls=20)
 QUICK_NODES = nodes.Sizes(wakes=5, jobs=20, kills=1, stops=1, freezes=0)
@@ -87,6 +91,7 @@ SUITES = {
     "cluster": cluster.SCENARIOS,
     "load-nodes": load_nodes.SCENARIOS,
     "window-flood": window_flood.SCENARIOS,
+    "fan-in": fan_in.SCENARIOS,
 }
 
 
@@ -118,6 +123,8 @@ def main() -> int:
         failed |= _run_load_nodes(names["load-nodes"], given, _kept_in("load-nodes", names, given))
     if names["window-flood"] and not given.systems:
         failed |= _run_flood(names["window-flood"], given, _kept_in("window-flood", names, given))
+    if names["fan-in"] and not given.systems:
+        failed |= _run_fan_in(names["fan-in"], given, _kept_in("fan-in", names, given))
     return failed
 
 
@@ -364,6 +371,21 @@ def _run_load_nodes(names: list[str], given: argparse.Namespace, out: Path | Non
         load_nodes_report.save(found, out)
         console.print(f"kept in {out}")
         if out == load_nodes_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+def _run_fan_in(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_FAN_IN if given.quick else fan_in.FanInSizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = fan_in.measure(names, sizes, _telling(console, status.update))
+    _show(fan_in_report.sections(found), fan_in_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        fan_in_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == fan_in_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     batch_report,
     cluster_report,
+    fan_in_report,
     load_nodes_report,
     load_report,
     nodes_report,
@@ -142,6 +143,14 @@ def _flood_benchmark() -> str:
     return "\n\n".join([window_flood_report.about(stored), *tables])
 
 
+def _fan_in_benchmark() -> str:
+    if not fan_in_report.KEPT.exists():
+        return "No run is stored yet: `python -m bench --only fan-in` makes one."
+    stored = fan_in_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in fan_in_report.sections(stored)]
+    return "\n\n".join([fan_in_report.about(stored), *tables])
+
+
 def _load_nodes_benchmark() -> str:
     if not load_nodes_report.KEPT.exists():
         return "No run is stored yet: `python -m bench --only load-nodes` makes one."
@@ -180,6 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cluster benchmark": _cluster_benchmark,
     "load nodes benchmark": _load_nodes_benchmark,
     "flood benchmark": _flood_benchmark,
+    "fan-in benchmark": _fan_in_benchmark,
     "soak": _soak,
 }
 

@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mainstay import App
 from mainstay.bus import Bus, MemoryBus
 from mainstay.cluster.liveness_settings import LivenessSettings
@@ -37,7 +39,7 @@ from mainstay.control import Control, JobRequest
 from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Job, Leadership
 from mainstay.node import LeaderRun, Node, NodeResult
-from mainstay.stores import ClaimReport
+from mainstay.stores import ClaimReport, Page, Query
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
 from mainstay.testing import (
@@ -55,6 +57,7 @@ from .bus_weather import BusWeather
 from .cluster_hosts import CLUSTER, ManagerMachine, NodeMachine, WorkerOfNode
 from .faults import BusFaultKind, Fault, FaultKind
 from .faulty_world import Gate, insist
+from .floods import flood_with_reads
 from .linearizability import Operation
 from .nodes import SKEW_S, NodesWorld, Phase
 from .run_places import RunPlace, RunPlaces
@@ -91,6 +94,7 @@ _BUS_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {
     "split": (8, 70.0),
     "lossy": (3, 40.0),
     "bus_outage": (1, 45.0),
+    "flood": (2, 4.0),
     "outage": (1, 20.0),
 }
 
@@ -124,6 +128,10 @@ class ClusterWorld(NodesWorld):
         self.network = FaultyBusNetwork(rng=self.rng("network"))
         self.weather = BusWeather(self.network, self.host_names(), calm)
         self.places = RunPlaces(loop)
+        self.skews_s: dict[str, float] = {}
+        """by host: how far a script has set its time of the store, from its next start on"""
+        self.stale: dict[str, dict[str, Job]] = {}
+        """by host: the rows as the replica has them that it reads from; those that are not in it are new"""
         self.submitted: dict[str, list[Operation[str, str]]] = {}
         """by key: the submits, and which job was the answer"""
         self.manager_machines: dict[str, ManagerMachine] = {}
@@ -198,9 +206,10 @@ class ClusterWorld(NodesWorld):
 
     def link(self, name: str) -> FaultyStore:
         made = super().link(name)
-        self.gates[name] = closing = _WatchedGate(self.store, self)
+        self.gates[name] = closing = _WatchedGate(self.store, self, name)
         watched = FaultyStore(closing, rng=self.rng(f"link {name} {self.started}"), faults=made.faults)
-        watched.clock = LoopClock(self.loop, skew_s=self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S))
+        drawn_s = self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S)
+        watched.clock = LoopClock(self.loop, skew_s=self.skews_s.get(name, drawn_s))
         self.links[name] = watched
         return watched
 
@@ -306,12 +315,12 @@ class ClusterWorld(NodesWorld):
         """Two runs of the same work go on."""
         if self.may_not_know(one) or self.may_not_know(other):
             return
-        self._found(
+        self.found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
             f"and at {other.host.name} with token {other.token}"
         )
 
-    def _found(self, text: str) -> None:
+    def found(self, text: str) -> None:
         self.broken.append(text)
         self.note(f"VIOLATION {text}")
 
@@ -359,7 +368,7 @@ class ClusterWorld(NodesWorld):
         )
         unanswered = worker.is_isolated or worker.is_unheard
         if not paused and session in worker.supervisor.sessions and not unanswered:
-            self._found(f"{lead.holder} closed {session}, although {machine.name} beats and is answered")
+            self.found(f"{lead.holder} closed {session}, although {machine.name} beats and is answered")
 
     # faults -------------------------------------------------------------------------------------
 
@@ -379,8 +388,16 @@ class ClusterWorld(NodesWorld):
             change(at, 1)
             await asyncio.sleep(fault.for_s)
             change(at, -1)
+        elif fault.kind == "flood":
+            await asyncio.sleep(fault.at_s)
+            self.note(f"fault {fault}")
+            await self.flood(fault.host, fault.for_s)
         else:
             await super()._inflict(fault)
+
+    async def flood(self, host: str, for_s: float) -> None:
+        """A host asks or sends more than it may."""
+        await flood_with_reads(self, host, for_s)
 
     def _client_name(self, host: str) -> str:
         role = "manager" if host in self.managers else "node" if host in self.nodes else "operator"
@@ -570,9 +587,20 @@ class ClusterUser:
 class _WatchedGate(Gate):
     """Shows the world which sessions leaders close, and what claims save."""
 
-    def __init__(self, store: MemoryStore, world: ClusterWorld) -> None:
+    def __init__(self, store: MemoryStore, world: ClusterWorld, host: str) -> None:
         super().__init__(store)
         self._world = world
+        self._host = host
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return [row and self._stale(row) for row in await self._store.get(ids)]
+
+    async def find(self, query: Query, **options: Any) -> Page:
+        page = await self._store.find(query, **options)
+        return msgspec.structs.replace(page, jobs=[self._stale(row) for row in page.jobs])
+
+    def _stale(self, row: Job) -> Job:
+        return self._world.stale.get(self._host, {}).get(row.id, row)
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         if lead is not None:

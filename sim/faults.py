@@ -11,8 +11,8 @@ import msgspec
 FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "stuck", "paused", "cut", "outage"]
 #: what happens to a bus beside that: a host hears nothing, is not heard, is not heard by one other, loses its
 #: connection; some hosts are cut off from the others; messages get lost, come twice and overtake each other; the bus
-#: is away for all
-BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "split", "lossy", "bus_outage"]
+#: is away for all; a client floods it with reads, or a node with windows
+BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "split", "lossy", "bus_outage", "flood"]
 #: what happens to a load run beside that: a generator is killed, or an engine with all of them; the manager that leads
 #: a run loses its power at any moment, or when the run goes
 LoadFaultKind = Literal["generator", "engine", "leader", "at_go"]

@@ -47,6 +47,7 @@ from mainstay.worker import context
 
 from .cluster import ClusterUser, ClusterWorld
 from .faults import Fault
+from .floods import flood_with_windows
 from .load_ledger import AssignmentLoad, RunLedger, SliceKey
 from .load_plans import drawn_options, load_request
 from .load_runner import SimulatedGenerator, SimulatedRunner
@@ -169,16 +170,14 @@ class LoadClusterWorld(ClusterWorld):
     def _ledger(self, job_id: str) -> RunLedger:
         if job_id not in self.ledgers:
             options = fleet_options_of(self.row_of(job_id).payload)
-            self.ledgers[job_id] = RunLedger(job_id, options, self.loop, broken=self._found, went_on=self.went_on)
+            self.ledgers[job_id] = RunLedger(job_id, options, self.loop, broken=self.found, went_on=self.went_on)
         return self.ledgers[job_id]
 
     @contextmanager
     def _under_load(self, ledger: RunLedger, key: SliceKey, process: int) -> Iterator[None]:
         answered_s = self.cancel_answered_s.get(ledger.job)
         if answered_s is not None and self.loop.true_s > answered_s + _CANCEL_S:
-            self._found(
-                f"load of {ledger.job} {key} began {self.loop.true_s - answered_s:.1f} s after it was cancelled"
-            )
+            self.found(f"load of {ledger.job} {key} began {self.loop.true_s - answered_s:.1f} s after it was cancelled")
         with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
             yield
 
@@ -213,7 +212,7 @@ class LoadClusterWorld(ClusterWorld):
     def _check_cores(self, node: str) -> None:
         alive = self.generators[node] = [each for each in self.generators[node] if each.host.alive]
         if len(alive) > self.cores:
-            self._found(f"{node} has {len(alive)} generators on its {self.cores} cores")
+            self.found(f"{node} has {len(alive)} generators on its {self.cores} cores")
 
     def was_saved(self, job_ids: Sequence[str]) -> None:
         for job_id in job_ids:
@@ -237,7 +236,7 @@ class LoadClusterWorld(ClusterWorld):
             return
         # what only the former leader had of a slice that has died, or does not answer, is unknown
         if summary.header.token == before.leader or not self._has_unknown(job):
-            self._found(f"{job.id} showed {before.requests} requests, and then {summary.requests}")
+            self.found(f"{job.id} showed {before.requests} requests, and then {summary.requests}")
 
     def _has_unknown(self, job: Job) -> bool:
         """Whether the leader of a run cannot ask all of its slices."""
@@ -305,6 +304,24 @@ class LoadClusterWorld(ClusterWorld):
                 drawn.choice(worker.processes.running).kill()
         else:
             await self._crash_leader(fault, drawn)
+
+    async def flood(self, host: str, for_s: float) -> None:
+        if host not in self.nodes:
+            await super().flood(host, for_s)
+            return
+        jobs = [job for job in self.ledgers if self.row_of(job).settled_ms is None]
+        await flood_with_windows(self, host, jobs, for_s)
+
+    def had_slice(self, node: str, job: str, number: int) -> bool:
+        """Whether a node has a slice, or had it: of its own slices a node may say what it likes."""
+        rows = self.store._rows.jobs.values()  # noqa: SLF001 - the world sees everything
+        held = [
+            row
+            for row in rows
+            if row.parent == job and row.name == SLICE and (row.session or "").startswith(f"{node}.")
+        ]
+        served = [key.number for key, each in self.ledgers[job].assignments.items() if each.node == node]
+        return number in served or any(_call(row).number == number for row in held)
 
     async def _crash_leader(self, fault: Fault, drawn: random.Random) -> None:
         """Power off the manager that leads a run: some run, or the next one that goes."""

@@ -8,8 +8,10 @@ import pytest
 
 from mainstay.cluster import members_service, membership
 from mainstay.cluster.isolation import Isolation
+from mainstay.stores.remote import service
 from mainstay.worker.outbox import Recording
 from sim.cluster import ClusterWorld
+from sim.faults import Fault
 from sim.runs import RunResult, simulate
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -44,6 +46,13 @@ def test_a_seed_gives_the_same_history_again() -> None:
 def test_a_node_that_works_on_without_managers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Isolation, "_isolate", lambda self: None)
     first_failure(5)
+
+
+def test_managers_that_answer_a_flood_of_one_client_at_once_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [Fault("flood", "c1", 12.0, 1.0)]
+    assert not simulate(ClusterWorld, 0, faults=faults).failed
+    monkeypatch.setattr(service, "_CALLER_SHARE", 1)
+    assert "reads of c1 at once, of 125" in simulate(ClusterWorld, 0, faults=faults).error
 
 
 def test_a_beat_that_does_not_renew_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

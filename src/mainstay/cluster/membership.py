@@ -321,6 +321,7 @@ def _stored(state: Membership, event: StoredSessions, now_s: float) -> Actions:
             )
             state.nodes[node] = record
         known = {*record.beat.sessions, *state.pending}
+        record.starts = {session: event.starts[session] for session in sessions if session in event.starts}
         record.unlisted = {
             session: record.unlisted.get(session, now_s)
             for session in sessions
@@ -330,7 +331,7 @@ def _stored(state: Membership, event: StoredSessions, now_s: float) -> Actions:
             record.state, record.since_s, record.known_s = "away", now_s, now_s
     for node, record in state.nodes.items():
         if node not in event.sessions:
-            record.unlisted = {}
+            record.unlisted, record.starts = {}, {}
     return []
 
 

@@ -95,8 +95,8 @@ class LeaderWork(_MethodWork):
         return await self._method.function(self._job.owner(), await self._results(call), **given)
 
     async def _results(self, call: NodeUnitCall) -> list[NodeResult]:
-        """The results, in the order of the nodes. While the store is away, it tries again until the run timeout; what
-        it has read by then is kept, for a store that loses every other answer."""
+        """The results, in the order of the nodes. While the store is away, it tries again until the run timeout. It
+        keeps what it has read: a store may lose every other answer."""
         job_id = context().job.parent or ""
         ids = [unit_id(job_id, call.claim, unit_of(node)) for node in call.ended]
         found: dict[str, NodeResult] = {}

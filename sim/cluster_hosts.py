@@ -41,7 +41,6 @@ ADDRESS = f"nats://127.0.0.1:4222/{CLUSTER}"
 STORE_URL = "remote+nats://127.0.0.1:4222"
 GRACE_S = 10.0
 ENGINES = 1
-_WORKER_PID = 50
 
 
 class ManagerMachine:
@@ -168,7 +167,7 @@ class WorkerOfNode:
             settings=world.liveness,
             load=lambda: (0.1, 0.1),
             host=machine.name,
-            pid=_WORKER_PID,
+            pid=self.processes.pid,
             version=machine.version,
         )
         code = await run_supervised(self.supervisor, heart, bus, self.config)

@@ -7,7 +7,9 @@ study through Mainstay and what people use for it (`batch_study`), and very many
 `registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
 `web` asks, watches and pages through a server of the HTTP API.
 `nodes` runs node jobs on three nodes, and kills, freezes and stops their leader.
-`cluster` runs empty tasks on a node, through a manager, beside a direct worker.
+`cluster` runs empty tasks on a node, through a manager, beside a direct worker. `window-flood` measures heartbeats and
+cancels while statistics flood a manager, beside an idle one.
+`fan-in` gives our manager and the master of Locust the same statistics of very many reporters.
 `load-nodes` runs a load test on four nodes beside a Locust of a master and four workers, and times its start.
 """
 
@@ -35,6 +37,8 @@ from . import (
     batch_report,
     cluster,
     cluster_report,
+    fan_in,
+    fan_in_report,
     fleet,
     load,
     load_nodes,
@@ -47,6 +51,8 @@ from . import (
     report,
     web,
     web_report,
+    window_flood,
+    window_flood_report,
 )
 from .report import Section
 from .scenarios import SCENARIOS, Row, Sizes
@@ -70,7 +76,9 @@ QUICK_WEB = web.Sizes(
     seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
 )
 QUICK_CLUSTER = cluster.Sizes(jobs=200, rounds=1, pickups=3)
+QUICK_FAN_IN = fan_in.FanInSizes(reporters=(5,), limit=(10,), seconds=2, rounds=1)
 QUICK_LOAD_NODES = load_nodes.NodesSizes(connections=(40,), seconds=4, rounds=1, starts=1)
+QUICK_FLOOD = window_flood.FloodSizes(rounds=1, calls=20)
 QUICK_NODES = nodes.Sizes(wakes=5, jobs=20, kills=1, stops=1, freezes=0)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
@@ -82,6 +90,8 @@ SUITES = {
     "nodes": nodes.SCENARIOS,
     "cluster": cluster.SCENARIOS,
     "load-nodes": load_nodes.SCENARIOS,
+    "window-flood": window_flood.SCENARIOS,
+    "fan-in": fan_in.SCENARIOS,
 }
 
 
@@ -111,6 +121,10 @@ def main() -> int:
         failed |= _run_cluster(names["cluster"], given, _kept_in("cluster", names, given))
     if names["load-nodes"] and not given.systems:
         failed |= _run_load_nodes(names["load-nodes"], given, _kept_in("load-nodes", names, given))
+    if names["window-flood"] and not given.systems:
+        failed |= _run_flood(names["window-flood"], given, _kept_in("window-flood", names, given))
+    if names["fan-in"] and not given.systems:
+        failed |= _run_fan_in(names["fan-in"], given, _kept_in("fan-in", names, given))
     return failed
 
 
@@ -325,6 +339,24 @@ def _run_cluster(names: list[str], given: argparse.Namespace, out: Path | None) 
     return 1 if found.trouble else 0
 
 
+# -- a flood of statistics ----------------------------------------------------------------------
+
+
+def _run_flood(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_FLOOD if given.quick else window_flood.FloodSizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = window_flood.measure(names, sizes, _telling(console, status.update))
+    _show(window_flood_report.sections(found), window_flood_report.about(found))
+    _warn(console, {}, found.trouble)
+    if out is not None:
+        window_flood_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == window_flood_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
 # -- load tests on nodes ------------------------------------------------------------------------
 
 
@@ -339,6 +371,21 @@ def _run_load_nodes(names: list[str], given: argparse.Namespace, out: Path | Non
         load_nodes_report.save(found, out)
         console.print(f"kept in {out}")
         if out == load_nodes_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+def _run_fan_in(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_FAN_IN if given.quick else fan_in.FanInSizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = fan_in.measure(names, sizes, _telling(console, status.update))
+    _show(fan_in_report.sections(found), fan_in_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        fan_in_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == fan_in_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

@@ -37,7 +37,6 @@
     ├── RoleRefused             the caller's role does not allow the request; names what would
     ├── WrongCluster            the caller belongs to another cluster or environment
     ├── VersionSkew             the caller's version is too far from this one
-    ├── Overloaded              a manager takes no more requests of this class; `retry_after_s` says when to try again
     ├── ReplayRefused           a call that was made before came again, too late for a repeat or changed
     ├── BundleMissing           the code of a program, or a file of it, is not stored
     ├── BundleCorrupt           a file of a bundle is not the one that its digest names, or unpacks to too much
@@ -56,6 +55,8 @@
         ├── UnsafeEngine        the engine version has a bug that can lose data here
         ├── StoreUnavailable    the server does not answer, or its connection was lost
         │   └── DurabilityUnknown   a submit was not confirmed in time: it may be stored; names the job
+        ├── Overloaded          a manager takes no requests of this class now; `retry_after_s` says when to try again
+        │   └── RateLimited     this caller makes too many requests; the others are served
         └── StoreClosed         used after close
 
 Each message says what happened, to which job, and what to do next. `code` is stable, for scripts and the HTTP API.
@@ -350,14 +351,18 @@ class CallFailed(MainstayError):
 
 class RequestRefused(MainstayError):
     """A Mainstay server refused a request for a reason that only a server has: not signed in, not allowed, too many
-    requests. `status` is that of HTTP, `reason` the code of the server, `field` the wrong field of the request."""
+    requests. `status` is that of HTTP, `reason` the code of the server, `field` the wrong field of the request, and
+    `retry_after_s` the seconds after which the server takes it; None: the server did not say."""
 
     code = "request_refused"
 
-    def __init__(self, status: int, reason: str, message: str, *, field: str | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, field: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         self.status = status
         self.reason = reason
         self.field = field
+        self.retry_after_s = retry_after_s
         super().__init__(message)
 
 
@@ -445,16 +450,6 @@ class VersionSkew(MainstayError):
             f"version {theirs} cannot work with version {ours}: the same major version and the same or a neighbouring "
             "minor version are needed. Upgrade managers first, then nodes"
         )
-
-
-class Overloaded(MainstayError):
-    """A manager takes no more requests of this class now. Nothing was done."""
-
-    code = "overloaded"
-
-    def __init__(self, what: str, retry_after_s: float) -> None:
-        self.retry_after_s = retry_after_s
-        super().__init__(f"too many {what} requests wait at the manager; try again in {retry_after_s:g} s")
 
 
 class ReplayRefused(MainstayError):
@@ -629,6 +624,29 @@ class DurabilityUnknown(StoreUnavailable):
             f"job {job_id} may have been submitted: {known}, and no confirmation came in time ({why}). Submit it again "
             "with the same key: that gives the same job, or submits it now"
         )
+
+
+class Overloaded(StoreError):
+    """A manager in front of the store takes no more requests of this class now. Nothing was done.
+
+    It is a `StoreError`, so that callers who try again when the store is away also try again here.
+    """
+
+    code = "overloaded"
+
+    def __init__(self, why: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        """seconds after which the request may be made again"""
+        super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
+
+
+class RateLimited(Overloaded):
+    """This caller makes more requests of a class than one caller may. Nothing was done."""
+
+    code = "rate_limited"
+
+    def __init__(self, what: str, retry_after_s: float) -> None:
+        super().__init__(f"too many {what}", retry_after_s)
 
 
 class StoreClosed(StoreError):

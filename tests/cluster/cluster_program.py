@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mainstay import App, context
+from mainstay import Aggregate, App, Batch, Outputs, context
+from mainstay.batch import UnitResult
 from mainstay.node import LeaderRun, Node, NodeResult
 
 app = App("memory:")
@@ -73,6 +74,27 @@ class Names:
 
 
 names: Any = Names
+
+
+def squares_of(app: App) -> Batch:
+    """The batch of an app: for the nodes, and for a test that submits it with its own folder of outputs."""
+
+    def total(runs: list[UnitResult], out: Outputs) -> None:
+        out.save("total", str(sum(int(unit.read()) for unit in runs)).encode())
+
+    @app.batch(
+        name="squares",
+        outputs={"square": "square.txt"},
+        aggregate=Aggregate(total, {"total": "total.txt"}),
+        version="1",
+    )
+    def squares(seed: int, out: Outputs) -> None:
+        out.save("square", str(seed * seed).encode())
+
+    return squares
+
+
+squares_of(app)
 
 
 @app.task(name="talk")

@@ -45,6 +45,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def family(pid: int) -> list[int]:
+    """A process, and all below it."""
+    return [pid, *descendants(pid)]
+
+
+def waited_s(pid: int) -> float:
+    """How long a process was ready to run and had no processor, since it began."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def is_alive(pid: int) -> bool:
     """Whether it runs; one that has ended and was not reaped yet does not."""
     try:

@@ -87,7 +87,7 @@ async def node_run(
     app = App(place_of_cluster(cluster.file.url))
     app.load(test)
     async with app:
-        load = LoadOptions(base_url=target.url, **options)
+        load = LoadOptions(**{"base_url": target.url, **options})
         run = NodeRun(cluster, target, await app.submit_load(test, load, nodes=demand))
         try:
             yield run
@@ -95,3 +95,11 @@ async def node_run(
             if (await run.row()).settled_ms is None:
                 await run.handle.cancel()
                 await cluster.settled([run.id])
+
+
+def assert_nothing_was_lost(found: Summary, target: LoadTarget) -> None:
+    """Each slice has one report, and the reports of all nodes are what their generators have sent."""
+    assert [report for report in found.slices if report.loss] == []
+    assert len({report.node for report in found.slices}) == len(found.slices)
+    assert sorted(report.requests for report in found.slices) == sorted(target.by_pid().values())
+    assert not any("add up" in reason for reason in found.trust.reasons), found.trust.reasons

@@ -338,7 +338,7 @@ def test_the_messages_of_one_node_are_bounded_by_time_and_those_of_another_are_n
     assert sum(rates.admits("n1", 11.0) for _ in range(1000)) == 5
     for number in range(20_000):
         rates.admits(f"x{number}", 12.0)
-    assert len(rates._left) <= 10_000
+    assert len(rates._buckets) <= 10_000
 
 
 @pytest.mark.slow

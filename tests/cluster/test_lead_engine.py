@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.bus import MemoryBusNetwork
+from mainstay.bus import Admission, MemoryBusNetwork
 from mainstay.cluster import lead_engine, lead_program
 from mainstay.cluster.lead_engine import LeadEngine
 from mainstay.control import Control, JobRequest, OptionReader
@@ -37,9 +37,12 @@ class OneManager:
         assert isinstance(loop, VirtualLoop)
         self.behind = Control(MemoryStore(clock=LoopClock(loop)))
         self.link = FaultyStore(self.behind.store, rng=random.Random(1))
+        bus = MemoryBusNetwork().client("manager.m1")
         host = LeadHost(
             control=Control(self.link, rng=random.Random(2)),
-            bus=MemoryBusNetwork().client("manager.m1"),
+            bus=bus,
+            data_bus=bus,
+            admission=Admission(),
             folder=lambda: folder,
             rng=random.Random(3),
         )

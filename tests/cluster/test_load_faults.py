@@ -8,8 +8,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 import pytest_asyncio
@@ -17,12 +16,11 @@ import pytest_asyncio
 from mainstay.load import FleetDemand, load_file
 from mainstay.load.sources import LoadTest
 from mainstay.load.stats.model import SliceReport, Summary
-from servers import Postgres, Proxy, folder
-from servers.postgres import FAST
+from servers import Proxy
 from tests.cluster.load_target import ANSWER_S, TEST, LoadTarget, load_target
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
-from tests.cluster.marked_processes import descendants
-from tests.cluster.node_runs import NodeRun, node_run
+from tests.cluster.marked_processes import family, waited_s
+from tests.cluster.node_runs import NodeRun, assert_nothing_was_lost, node_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -30,6 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 USERS = 8
 #: a node that is only silent is given up after this time
 UNPROVEN_S = 25.0
+#: until the load of a process that was killed goes on elsewhere, and that of a node that is gone
+KILLED_S, GONE_S = 5.0, 30.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -134,30 +134,6 @@ async def test_a_run_goes_on_when_the_bus_is_killed(
     assert await cluster.store.check() == []
 
 
-async def test_a_run_goes_on_while_the_store_is_away(target: LoadTarget, shop: LoadTest, tmp_path: Path) -> None:
-    with folder("mainstay-load-store-") as place:
-        server = Postgres(place, **FAST)
-        try:
-            url = f"{server.url()}?auto_migrate=on"
-            async with running_cluster(tmp_path / "c", store=url, nodes=2, cores=1) as cluster:
-                await cluster.ready(2)
-                async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
-                    before = await run.loads_from(2)
-
-                    server.stop()
-                    await run.sends(50)
-                    server.start()
-                    await run.reported_anew()
-                    found = await run.cancelled()
-
-                assert found.requests == target.total
-                assert_nothing_was_lost(found, target)
-                assert set(target.by_pid()) == before
-                assert await cluster.store.check() == []
-        finally:
-            server.stop()
-
-
 async def test_killed_parts_of_nodes_are_replaced_and_what_is_unknown_is_told(
     cluster: RunningCluster, target: LoadTarget, shop: LoadTest
 ) -> None:
@@ -169,9 +145,11 @@ async def test_killed_parts_of_nodes_are_replaced_and_what_is_unknown_is_told(
         engine = target.parents[min(on["n2"])][0]
         worker = target.parents[min(on["n3"])][1]
 
+        killed_s = time.monotonic()
         for pid in (generator, engine, worker):
             os.kill(pid, signal.SIGKILL)
         now = await run.loads_from(7)
+        took_s = replaced_s(target, now - before, killed_s)
         found = await run.cancelled()
 
         assert [len(pids) for pids in on.values()] == [1] * 4
@@ -180,18 +158,21 @@ async def test_killed_parts_of_nodes_are_replaced_and_what_is_unknown_is_told(
         assert len(found.slices) == 7
         assert now > before
         # no silence had to pass: a process of the same host has seen the end
+        assert took_s < KILLED_S
         assert all(report.gap_s < UNPROVEN_S for report in lost), lost
         assert target.most_under_way <= USERS
         assert_unknown_is_told(found, target, lost={report.node: on[report.node] for report in lost}, slices=4)
     assert await cluster.store.check() == []
 
 
-def assert_nothing_was_lost(found: Summary, target: LoadTarget) -> None:
-    """Each slice has one report, and the reports of all nodes are what their generators have sent."""
-    assert [report for report in found.slices if report.loss] == []
-    assert len({report.node for report in found.slices}) == len(found.slices)
-    assert sorted(report.requests for report in found.slices) == sorted(target.by_pid().values())
-    assert not any("add up" in reason for reason in found.trust.reasons), found.trust.reasons
+def replaced_s(target: LoadTarget, generators: set[int], since_s: float) -> float:
+    """How long it took until all of these had sent a request, by the clock of the target. What the last of them waited
+    for a processor is left out: a Python that starts beside other tests takes several times as long as alone."""
+    begins_s = target.begins_s()
+    last = max(generators, key=lambda pid: begins_s[pid])
+    took_s, starved_s = begins_s[last] - since_s, waited_s(last)
+    print(f"replaced after {took_s:.1f} s, of which {starved_s:.1f} s without a processor")
+    return took_s - starved_s
 
 
 def assert_unknown_is_told(found: Summary, target: LoadTarget, *, lost: dict[str, set[int]], slices: int) -> None:
@@ -214,7 +195,7 @@ def most_in(report: SliceReport, slices: int) -> int:
     return round(USERS / slices * (report.gap_s / ANSWER_S + 2))
 
 
-async def test_a_frozen_node_and_one_that_is_cut_off_are_replaced_when_their_load_has_stopped(
+async def test_a_node_that_is_frozen_cut_off_or_gone_is_replaced_when_its_load_has_stopped(
     cluster: RunningCluster, target: LoadTarget, shop: LoadTest
 ) -> None:
     with Proxy.before(cluster.file.node_url) as proxy:
@@ -222,39 +203,46 @@ async def test_a_frozen_node_and_one_that_is_cut_off_are_replaced_when_their_loa
         nodes = {
             "frozen": await cluster.join("frozen", cores="3"),
             "cut": await cluster.join("cut", cores="3", url=proxy.url),
+            "gone": await cluster.join("gone", cores="3"),
         }
-        await cluster.ready(6)
-        async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
-            await run.loads_from(2)
+        await cluster.ready(7)
+        async with node_run(cluster, shop, target, FleetDemand(3, 3)) as run:
+            await run.loads_from(3)
             on = {name: target.pids_below(process.pid) for name, process in nodes.items()}
-            frozen = [nodes["frozen"].pid, *descendants(nodes["frozen"].pid)]
+            frozen, gone = (family(nodes[name].pid) for name in ("frozen", "gone"))
 
             proxy.refuse()
             proxy.cut()
             harmed_s = time.monotonic()
+            for pid in gone:
+                os.kill(pid, signal.SIGKILL)
             with stopped(frozen):
-                await run.loads_from(4)
+                now = await run.loads_from(6)
                 most = target.most_under_way
+            took_s = replaced_s(target, now - set().union(*on.values()), harmed_s)
             proxy.accept()
             await cluster.ready(6)
             await run.reported_anew()
             found = await run.cancelled()
-            await ended(nodes.values())
+            await ended([nodes["frozen"], nodes["cut"]])
 
         begins_s, sent = target.begins_s(), target.by_pid()
-        new = set(sent) - on["frozen"] - on["cut"]
+        new = set(sent) - set().union(*on.values())
         assert most <= USERS
         assert target.latest_s(on["cut"]) < min(begins_s[pid] for pid in new)
         assert target.latest_s(on["cut"]) - harmed_s < UNPROVEN_S
-        assert sorted(report.node for report in found.slices if report.loss) == ["cut", "frozen"]
-        assert all(report.gap_s < 2 * UNPROVEN_S for report in found.slices), found.slices
+        assert target.latest_s(on["gone"]) - harmed_s < ANSWER_S
+        lost = [report for report in found.slices if report.loss]
+        assert sorted(report.node for report in lost) == ["cut", "frozen", "gone"]
+        assert took_s < GONE_S
+        assert all(report.gap_s < 2 * UNPROVEN_S for report in lost), lost
         # what it was about to do when it was frozen; then it hears that it is replaced
         assert target.after(harmed_s + UNPROVEN_S, on["frozen"]) < 5 * USERS
-        assert_unknown_is_told(found, target, lost=on, slices=2)
+        assert_unknown_is_told(found, target, lost=on, slices=3)
     assert await cluster.store.check() == []
 
 
-async def ended(nodes: Iterable[asyncio.subprocess.Process]) -> None:
+async def ended(nodes: Sequence[asyncio.subprocess.Process]) -> None:
     """Stop nodes that have joined."""
     for node in nodes:
         node.terminate()

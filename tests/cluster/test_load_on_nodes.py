@@ -6,91 +6,46 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
-import sys
-import urllib.request
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from mainstay import App
+from mainstay.bundles import BundleLimits
 from mainstay.client import AsyncClient
-from mainstay.cluster.address import parse_address
 from mainstay.cluster.operator import operator_store
-from mainstay.cluster.web.side_server import SideServer
-from mainstay.cluster.web.sources import watched_cluster
+from mainstay.control.explain import explained
 from mainstay.errors import InvalidInput
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
 from mainstay.load.fleet.fleet_reports import start_skew_s
 from mainstay.load.fleet.run_source import BusRunSource, HttpRunSource, RunSource
 from mainstay.load.sources import LoadTest
 from mainstay.stores import Query
-from mainstay.web import WebOptions
 from mainstay.web.security.tokens import Tokens
 from mainstay.worker import UNFIT
-from tests.cluster.cluster_program import names
-from tests.cluster.load_target import TEST, LoadTarget, load_target
+from servers import Nginx, folder
+from tests.cluster.cluster_program import names, squares_of
+from tests.cluster.load_commands import MAINSTAY, api_of, load_run, served
+from tests.cluster.load_target import ANSWER_S, TEST, LoadTarget, load_target
+from tests.cluster.load_texts import DEALT_TEST, FAST_TEST, LAYERS_TEST, ROWS_TEST
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
-from tests.cluster.marked_processes import descendants
+from tests.cluster.marked_processes import descendants, is_alive
 from tests.cluster.node_runs import node_run
+from tests.load.fleet.recorded_samples import ERROR, QUANTILES, percentiles, recorded, summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-MAINSTAY = (sys.executable, "-m", "mainstay")
-COMMAND_TEST = """
-from mainstay.load import URL, Feed, HTTPResponse, Workflow, step
-from prices import PATH
+#: from the request to cancel a run to its last request to the target
+CANCEL_S = 2.0
 
-
-class Shop(Workflow):
-    vus = 4
-    duration = "2s"
-    data = Feed.csv("users.csv")
-
-    @step()
-    async def browse(self, url: URL = PATH) -> HTTPResponse:
-        return await self.client.http.get(url, params={"user": self.vu.data["name"]})
-"""
-
-
-#: users, arrivals and iterations
-DEALT_TEST = """
-import os
-from mainstay.load import URL, HTTPResponse, Workflow, step
-
-
-class Users(Workflow):
-    vus = 10
-    duration = "2s"
-
-    @step()
-    async def call(self, url: URL = "/users") -> HTTPResponse:
-        return await self.client.http.get(url, params={"pid": str(os.getpid()), "user": str(self.vu.id)})
-
-
-class Arrivals(Workflow):
-    rate = "21/s"
-    duration = "2s"
-
-    @step()
-    async def call(self, url: URL = "/arrivals") -> HTTPResponse:
-        return await self.client.http.get(url, params={"pid": str(os.getpid())})
-
-
-class Iterations(Workflow):
-    vus = 9
-    iterations = 27
-
-    @step()
-    async def call(self, url: URL = "/iterations") -> HTTPResponse:
-        return await self.client.http.get(url, params={"pid": str(os.getpid())})
-"""
 #: for a Python that starts with this folder in its path
 OF_VERSION_99 = """
 from importlib import metadata
@@ -125,6 +80,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> LoadTest:
     return written(tmp_path_factory.mktemp("test"), TEST)
 
 
+@pytest.fixture(scope="module")
+def nginx() -> Iterator[Nginx]:
+    with folder("mainstay-load-nginx-") as place:
+        server = Nginx(place)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
 def written(folder: Path, text: str) -> LoadTest:
     """The test in a file with this text."""
     file = folder / "shop.py"
@@ -132,84 +97,13 @@ def written(folder: Path, text: str) -> LoadTest:
     return load_file(file)
 
 
-class BuiltInTarget:
-    """The built-in target, which counts what it gets."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def requests(self) -> int:
-        def read() -> int:
-            with urllib.request.urlopen(f"{self.url}/stats") as answer:
-                return sum(path["completed"] for path in json.load(answer)["paths"].values())
-
-        return await asyncio.to_thread(read)
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[BuiltInTarget]:
-    """A target, and a folder with a load test, a module that it imports, and its data."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shop.py").write_text(COMMAND_TEST)
-    (folder / "prices.py").write_text('PATH = "/"')
-    (folder / "users.csv").write_text("name\nann\nbob\ncat\ndan\n")
-    command = [*MAINSTAY, "load", "target", "--port", "0", "--json"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        yield BuiltInTarget(json.loads(await process.stdout.readline())["url"])
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-class LoadCommand:
-    """`mainstay load run` as its user starts it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
-        self.process = process
-        self._folder = folder
-
-    async def ended(self) -> tuple[int, str]:
-        """Its exit code, and all that it has printed."""
-        out, err = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, f"{out.decode()}\n{err.decode()}"
-
-    def summary(self) -> Any:
-        return json.loads((self._folder / "run.json").read_text())
-
-
-@asynccontextmanager
-async def api_of(cluster: RunningCluster, tokens: Tokens) -> AsyncIterator[str]:
-    """A server of the cluster, which asks for tokens."""
-    address = parse_address(cluster.file.url)
-    server = SideServer(WebOptions(port=0, tokens=str(tokens.path)))
-    async with server.running({"default": address.store_url("operator")}, lambda: watched_cluster(address)):
-        yield server.url
-
-
-async def load_run(
-    folder: Path, cluster: RunningCluster | str, target: BuiltInTarget, *words: str, token: str = ""
-) -> LoadCommand:
-    place = cluster if isinstance(cluster, str) else cluster.file.url
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAINSTAY_")}
-    environ |= {"MAINSTAY_TOKEN": token} if token else {}
-    process = await asyncio.create_subprocess_exec(
-        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--cluster", place,
-        "--json", "run.json", "--ui", "ci", *words,
-        cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    return LoadCommand(process, folder)
-
-
 # what users do ----------------------------------------------------------------------------------------------
 
 
 async def test_a_command_reports_what_the_target_counted(tmp_path: Path, cluster: RunningCluster) -> None:
-    folder = tmp_path / "shop"
-    async with served(folder) as target:
-        command = await load_run(folder, cluster, target, "--nodes", "2", "--cores", "2", "--html", "run.html")
+    shop = tmp_path / "shop"
+    async with served(shop) as target:
+        command = await load_run(shop, cluster, target, "--nodes", "2", "--cores", "2", "--html", "run.html")
 
         code, printed = await command.ended()
 
@@ -221,7 +115,7 @@ async def test_a_command_reports_what_the_target_counted(tmp_path: Path, cluster
         assert sum(one["requests"] for one in found["slices"]) == found["requests"]
         assert "shop begins, 2s, 2 processes" in printed
         assert "2 nodes, 2 cores" in printed
-        assert "<h2>Nodes</h2>" in (folder / "run.html").read_text()
+        assert "<h2>Nodes</h2>" in (shop / "run.html").read_text()
         assert await cluster.store.check() == []
 
 
@@ -229,9 +123,9 @@ async def test_a_command_reports_what_the_target_counted(tmp_path: Path, cluster
 async def test_a_command_whose_run_is_ended_early_reports_what_the_target_counted(
     tmp_path: Path, cluster: RunningCluster, how: str
 ) -> None:
-    folder = tmp_path / "shop"
-    async with served(folder) as target:
-        command = await load_run(folder, cluster, target, "--nodes", "2", "--duration", "5m")
+    shop = tmp_path / "shop"
+    async with served(shop) as target:
+        command = await load_run(shop, cluster, target, "--nodes", "2", "--duration", "5m")
 
         async def loaded() -> bool | None:
             return await target.requests() > 10 or None
@@ -310,21 +204,93 @@ async def first_elapsed_s(source: RunSource) -> float:
     raise AssertionError("no window")
 
 
-async def test_a_run_goes_through_a_server_of_the_cluster(tmp_path: Path) -> None:
-    folder = tmp_path / "shop"
+async def test_each_row_goes_to_one_iteration_and_percentiles_are_those_of_one_process(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget
+) -> None:
+    rng = random.Random(17)
+    samples = [[rng.lognormvariate(-3.0, 1.5) for _ in range(20)] for _ in range(240)]
+    rows = [json.dumps({"row": row, "took": took}) for row, took in enumerate(samples)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+
+    async with node_run(cluster, written(tmp_path, ROWS_TEST), target, FleetDemand(4, 8)) as run:
+        found = await run.ended()
+
+    assert (found.ended, found.begun) == ("finished", 240)
+    assert sorted(int(request.query["row"]) for request in target.requests) == list(range(240))
+    # each process has a share of the rows, and no row of another one
+    assert sorted(target.by_pid().values()) == [30] * 8
+    [took] = [step.service for step in found.steps if step.step == "took"]
+    assert percentiles(took) == percentiles(summary(recorded(samples)).service)
+    truth = [each for times in samples for each in times]
+    assert percentiles(took) == pytest.approx(
+        {name: float(np.percentile(truth, q, method="inverted_cdf")) for name, q in QUANTILES.items()}, rel=ERROR
+    )
+
+
+async def test_a_value_goes_from_one_layer_to_the_next_on_all_nodes_and_a_failed_layer_skips_its_own(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget
+) -> None:
+    async with node_run(cluster, written(tmp_path, LAYERS_TEST), target, FleetDemand(4, 4)) as run:
+        found = await run.ended()
+
+    login, shop = ([each for each in target.requests if each.path == path] for path in ("/login", "/shop"))
+    nodes = {name: target.pids_below(cluster.pid(name)) for name in ("n1", "n2", "n3", "n4")}
+    [prepared] = {each.query["setup"] for each in login}
+    [ticket] = {each.query["ticket"] for each in shop}
+    assert prepared.startswith("opened by ")
+    assert ticket.endswith(f", {prepared}")
+    # it was prepared on one node, and is used on all
+    assert sorted(sum(each.pid in pids for each in shop) for pids in nodes.values()) == [2, 2, 2, 2]
+    assert len({each.pid for each in login}) == 4
+    assert max(each.at_s for each in login) + ANSWER_S < min(each.at_s for each in shop)
+    assert target.by_pid("/broken").total() == 2
+    assert target.by_pid("/never").total() == 0
+    assert found.skipped["Never"].startswith("Broken failed, which it depends on")
+    assert found.requests == target.total
+
+
+async def test_a_run_reports_what_nginx_counted_at_its_end_and_when_it_is_cancelled(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget, nginx: Nginx
+) -> None:
+    test, url = written(tmp_path, FAST_TEST), nginx.url("")
+    count = RequestCount(nginx)
+    async with node_run(cluster, test, target, FleetDemand(4, 4), base_url=url) as run:
+        ended = await run.ended()
+    counted = count.requests()
+    async with node_run(cluster, test, target, FleetDemand(4, 4), base_url=url, duration="5m") as run:
+
+        async def loaded() -> bool | None:
+            return count.requests() > counted + 500 or None
+
+        await until(loaded)
+        cancelled = await run.cancelled()
+
+    assert (ended.ended, ended.failed, ended.requests) == ("finished", 0, counted)
+    assert (cancelled.failed, cancelled.requests) == (0, count.requests() - counted)
+
+
+class RequestCount:
+    """What nginx has answered since this was made, without the requests for its count."""
+
+    def __init__(self, nginx: Nginx) -> None:
+        self._nginx = nginx
+        self._own = nginx.status().requests
+
+    def requests(self) -> int:
+        self._own += 1
+        return self._nginx.status().requests - self._own
+
+
+async def test_a_run_goes_through_a_server_of_the_cluster(tmp_path: Path, cluster: RunningCluster) -> None:
+    shop = tmp_path / "shop"
     tokens = Tokens(tmp_path / "tokens.json")
     operator, coder = tokens.add("ops", ["admin"]), tokens.add("ann", ["code"])
-    async with (
-        served(folder) as target,
-        running_cluster(tmp_path / "c", nodes=1, cores=1) as cluster,
-        api_of(cluster, tokens) as url,
-    ):
-        await cluster.ready(1)
-        refused = await load_run(folder, url, target, token=operator)
+    async with served(shop) as target, api_of(cluster, tokens) as url:
+        refused = await load_run(shop, url, target, token=operator)
         code, printed = await refused.ended()
         assert (code, "this needs 'code'" in printed) == (2, True), printed
 
-        command = await load_run(folder, url, target, "--nodes", "1", token=coder)
+        command = await load_run(shop, url, target, "--cores", "1", token=coder)
         code, printed = await command.ended()
         assert code == 0, printed
         assert "shop begins, 2s, 1 process" in printed
@@ -334,11 +300,12 @@ async def test_a_run_goes_through_a_server_of_the_cluster(tmp_path: Path) -> Non
         found = command.summary()
         assert (found["ended"], found["requests"]) == ("finished", await target.requests())
 
-        command = await load_run(folder, url, target, "--duration", "5m", token=coder)
+        command = await load_run(shop, url, target, "--cores", "1", "--duration", "5m", token=coder)
 
         async def loaded() -> bool | None:
             return await target.requests() > found["requests"] + 10 or None
 
+        await command.prints("shop begins, 5m, 1 process")
         await until(loaded)
         [job] = (await cluster.store.find(Query(kind="load", name="shop", status=("running",)), limit=10)).jobs
         async with AsyncClient(url, token=coder) as client, App(operator_store(cluster.file.url)) as app:
@@ -357,9 +324,9 @@ async def test_a_run_goes_through_a_server_of_the_cluster(tmp_path: Path) -> Non
 async def test_a_run_waits_for_a_node_that_is_still_starting_and_whose_clock_is_ten_minutes_ahead(
     tmp_path: Path, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "shop"
-    async with served(folder) as target:
-        command = await load_run(folder, cluster, target, "--nodes", "5", "--vus", "5", "--wait", "1m")
+    shop = tmp_path / "shop"
+    async with served(shop) as target:
+        command = await load_run(shop, cluster, target, "--nodes", "5", "--vus", "5", "--wait", "1m")
         assert command.process.stdout is not None
         lines = [(await command.process.stdout.readline()).decode().strip()]
         starts_with(monkeypatch, tmp_path, TEN_MINUTES_AHEAD)
@@ -378,9 +345,11 @@ async def test_a_run_waits_for_a_node_that_is_still_starting_and_whose_clock_is_
         assert found["elapsed_s"] < 60
 
 
-async def test_two_runs_share_the_nodes_with_tasks_and_a_node_job(
-    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+async def test_two_runs_share_the_nodes_with_tasks_a_batch_and_a_node_job(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget, shop: LoadTest
 ) -> None:
+    app = App(operator_store(cluster.file.url), outputs=f"file://{tmp_path}/outputs?sync=off")
+    squares = squares_of(app)
     async with (
         node_run(cluster, shop, target, FleetDemand(4, 4)) as first,
         # a core is left: nodes whose cores are all held claim no tasks
@@ -389,11 +358,16 @@ async def test_two_runs_share_the_nodes_with_tasks_and_a_node_job(
         await first.loads_from(7)
         tasks = [await cluster.submit("add", a=number, b=1) for number in range(20)]
         members = (await cluster.control.jobs.submit_request(names.job().request())).id
-        rows = await cluster.settled([*tasks, members])
+        async with app:
+            batch = await app.submit_batch(squares, seeds=6)
+            rows = await cluster.settled([*tasks, batch.id, members])
+            found = await batch.validate(force=True)
+            total = await batch.read("total")
         units = [*await first.units(), *await second.units()]
         summaries = [await first.cancelled(), await second.cancelled()]
 
         assert {row.status for row in rows} == {"succeeded"}
+        assert (found.verdict, found.expected, found.present, total) == ("succeeded", 7, 7, b"55")
         # a node that is late is not waited for: most of them are enough
         assert len(names.returns.unpack(rows[-1].result, job_id=members).value) >= 3
         assert sorted(Counter(unit.session for unit in units).values()) == [1, 2, 2, 2]
@@ -412,18 +386,27 @@ async def test_the_second_of_two_exclusive_runs_waits_for_the_first(
         before = await first.loads_from(2)
 
         async def waits() -> str | None:
-            row = await second.row()
-            return row.reason if row.reason and "no other run beside it" in row.reason else None
+            found = await explained(cluster.store, second.id)
+            sentences = [each for section in found.sections for each in section.sentences]
+            return next((each for each in sentences if first.id in each), None)
 
-        await until(waits)
+        why = await until(waits)
+        row = await second.row()
         assert await second.units() == []
+        asked_s = time.monotonic()
         summaries = [await first.cancelled()]
         await second.loads_from(5)
+        alive = [pid for pid in before if is_alive(pid)]
         summaries.append(await second.cancelled())
 
+        assert "place 1 of 1" in why
+        assert row.reason == "waits for 3 cores and no other run beside it"
         assert [sum(report.processes for report in found.slices) for found in summaries] == [2, 3]
         begins_s = target.begins_s()
+        # no request begins any more, and the cores are free for the second
+        assert target.latest_s(before) - asked_s < CANCEL_S
         assert target.latest_s(before) < min(begins_s[pid] for pid in set(begins_s) - before)
+        assert alive == []
         assert sum(found.requests for found in summaries) == target.total
 
 
@@ -434,13 +417,19 @@ async def test_what_no_node_can_run_is_refused_and_nothing_is_half_started(
     cluster: RunningCluster, target: LoadTarget, shop: LoadTest
 ) -> None:
     target.reset()
-    with (Path(shop.source.file).parent / "large.bin").open("wb") as large:
+    place, code_bytes = Path(shop.source.file).parent, BundleLimits().code_bytes
+    with (place / "large.bin").open("wb") as large:
         large.truncate(4 * 2**30 + 1)  # takes no space
+    (place / "large.py").write_bytes(b"#" * code_bytes)
     jobs, files = await everything(cluster)
     for demand, error in (
-        (FleetDemand(5), "nodes: it needs 5 nodes, and there are 4"),
+        (FleetDemand(5), "nodes: it needs 5 nodes, and there are 4: n1, n2, n3 and 1 more; if nodes are still"),
         (FleetDemand(cores=9), "cores: it needs 9 cores, and the nodes have 8"),
         (FleetDemand(1, labels={"zone": "moon"}), "nodes: no node has a label 'zone'; the labels of the nodes: none"),
+        (
+            FleetDemand(1, include=("large.py",)),
+            rf"the code of shop has \d+ bytes; at most {code_bytes} are allowed. The largest file is large.py",
+        ),
         (FleetDemand(1, include=("large.bin",)), f"the data of shop has {4 * 2**30 + 1} bytes; at most {4 * 2**30}"),
     ):
         with pytest.raises(InvalidInput, match=error):

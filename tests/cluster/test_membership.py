@@ -30,6 +30,7 @@ from mainstay.cluster.membership_events import (
     NodeEnded,
     PresenceClosed,
     SessionsClosed,
+    SessionStart,
     StoreAway,
     StoreBack,
     StoredSessions,
@@ -624,6 +625,38 @@ def test_a_stored_session_is_adopted_by_the_beat_that_lists_it() -> None:
     closed = [action for action in manager.actions if isinstance(action, CloseNode)]
     assert [(action.sessions, action.cause) for action in closed] == [(("s2",), "replaced")]
     assert active_sessions(manager.state) == {"s1"}
+
+
+def test_the_sessions_of_an_earlier_start_are_closed_as_soon_as_the_node_is_heard_again() -> None:
+    manager = Manager()
+    starts = {"s1": started(10, at_ms=1_000), "s2": started(20, at_ms=9_000)}
+    manager.do(StoredSessions(sessions={"n1": ("s1", "s2")}, starts=starts))
+    assert closes(manager.passes(5)) == []
+
+    manager.beat("n1", sessions=("s2",), host="h1", pid=20)
+
+    assert closes(manager.passes(2, "n1", sessions=("s2",), host="h1", pid=20)) == [("n1", "replaced")]
+    assert active_sessions(manager.state) == {"s2"}
+
+
+@pytest.mark.parametrize(
+    ("host", "pid", "at_ms"),
+    # the start after the one that beats; another host; the process that beats
+    [("h1", 30, 20_000), ("h2", 10, 1_000), ("h1", 20, 1_000)],
+)
+def test_a_session_that_may_be_in_use_is_not_closed_before_its_time(host: str, pid: int, at_ms: int) -> None:
+    manager = Manager()
+    starts = {"s1": started(pid, at_ms=at_ms, host=host), "s2": started(20, at_ms=9_000)}
+    beat: dict[str, Any] = {"sessions": ("s2",), "host": "h1", "pid": 20}
+    manager.beat("n1", **beat)
+    manager.do(StoredSessions(sessions={"n1": ("s1", "s2")}, starts=starts))
+
+    assert closes(manager.passes(24, "n1", **beat)) == []
+    assert closes(manager.passes(3, "n1", **beat)) == [("n1", "replaced")]
+
+
+def started(pid: int, *, at_ms: int, host: str = "h1") -> SessionStart:
+    return SessionStart(host=host, pid=pid, at_ms=at_ms)
 
 
 def test_a_session_is_not_closed_before_its_node_could_list_it() -> None:

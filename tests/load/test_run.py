@@ -19,7 +19,7 @@ from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import FileOutput
 from mainstay.load.run import LoadRun
-from mainstay.load.stats.model import StepSummary, Summary
+from mainstay.load.stats.model import Header, Moment, StepSummary, Summary, WorkflowResult
 from mainstay.load.stats.tally import from_json
 from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.fleet.fleet_trials import Collected
@@ -44,6 +44,26 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+class ResultOutput:
+    """An output that keeps the results of workflows."""
+
+    name = "results"
+
+    def __init__(self) -> None:
+        self.results: list[str] = []
+        self.by_name: dict[str, WorkflowResult] = {}
+
+    async def start(self, header: Header) -> None: ...
+
+    def add(self, moment: Moment) -> None: ...
+
+    def ended(self, result: WorkflowResult) -> None:
+        self.results.append(result.workflow)
+        self.by_name[result.workflow] = result
+
+    async def stop(self, summary: Summary) -> None: ...
 
 
 # counts ---------------------------------------------------------------------------------------------
@@ -655,13 +675,21 @@ async def test_a_provider_that_fails_skips_what_depends_on_it_and_the_run_says_s
         async def other(self, url: URL = "/") -> HTTPResponse:
             return await self.client.http.get(url)
     """
-    summary = await ran(written(tmp_path, text), base_url=target.url)
+    output = ResultOutput()
+    summary = await ran(written(tmp_path, text), base_url=target.url, outputs=[output])
 
     assert "/read" not in target.counts().paths
     assert summary.requests == 3
     assert "Login failed" in summary.skipped["Read"]
     assert "Read failed" in summary.skipped["Last"]
     assert "Other" not in summary.skipped
+    # the result of each workflow, once, by layers
+    assert sorted(output.results[:2]) == ["Login", "Other"]
+    assert output.results[2:] == ["Read", "Last"]
+    login, other, read = (output.by_name[name] for name in ("Login", "Other", "Read"))
+    assert (login.iterations, "had errors" in login.error) == (2, True)
+    assert (other.iterations, other.error, [step.requests for step in other.steps]) == (3, "", [3])
+    assert (read.iterations, "Login failed" in read.error, read.steps) == (0, True, [])
 
 
 async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: TargetServer, tmp_path: Path) -> None:

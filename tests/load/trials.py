@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mainstay.clock import SystemClock
 from mainstay.load.generator_process import Limits, LineHandler
+from mainstay.load.outputs import Output
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run import LoadRun
@@ -41,11 +42,16 @@ def written(folder: Path, text: str, name: str = "shop.py") -> LoadTest:
 
 
 def run_of(
-    test: LoadTest, *, limits: Limits | None = None, on_line: LineHandler | None = None, **options: Any
+    test: LoadTest,
+    *,
+    limits: Limits | None = None,
+    on_line: LineHandler | None = None,
+    outputs: Sequence[Output] = (),
+    **options: Any,
 ) -> LoadRun:
     """A run that has not begun."""
     planned = PlannedRun(test, LoadOptions(**{"processes": 1, **options}))
-    return LoadRun(planned.spec(), "run-1", clock=SystemClock(), limits=limits, on_line=on_line)
+    return LoadRun(planned.spec(), "run-1", clock=SystemClock(), limits=limits, on_line=on_line, outputs=outputs)
 
 
 async def ran(test: LoadTest, **options: Any) -> Summary:

@@ -130,12 +130,14 @@ def test_what_comes_late_for_an_assignment_that_was_replaced_is_refused_and_star
     monkeypatch.setattr(SliceService, "run", noted)
 
     async def script(scene: LoadScene) -> None:
-        dispatched: list[Job] = []
-        scene.watchers.append(lambda row: dispatched.append(row) if row.status == "dispatched" else None)
         job = await scene.submit_run(duration="45s", demand={"nodes": 3, "processes": 3})
         heard = await scene.network.client("operator.ear", host="c2").subscribe(command_subject("*", job, 0))
+        written: list[Job] = []
+        scene.watchers.append(written.append)
         await scene.until_loaded(job)
-        assigned = next(row for row in dispatched if row.parent == job and scene.call_of(row).number == 0)
+        scene.watchers.clear()
+        first = scene.slices(job)[0].id
+        assigned = next(row for row in written if row.id == first and row.status == "dispatched")
         late = [await anext(heard) for _ in range(heard.waiting)]
         node = scene.node_with(scene.slices(job)[0])
         await power_off(scene, node)

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from ..bus import Bus, BusMessage, Subscription
+from ..bus import Admission, Bus, BusMessage, MessageClass, Subscription
 from ..clock import Clock, SystemClock
 from ..errors import (
     BusError,
     InvalidInput,
     MainstayError,
+    Overloaded,
     PayloadTooLarge,
+    RateLimited,
     RoleRefused,
     StoreUnavailable,
     VersionSkew,
@@ -98,10 +100,12 @@ class BundleService:
         in_use: BundlesInUse = no_bundles_in_use,
         recent_bytes: int = RECENT_BYTES,
         rng: random.Random | None = None,
+        admission: Admission | None = None,
     ) -> None:
         """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use`
         reads the bundles that are not removed. `recent_bytes` bounds the parts that stay in memory for the next node.
-        """
+        `admission` is that of the manager, for all of its services."""
+        self._admission = admission or Admission()
         self._bus = bus
         self._name = name
         self._cluster = cluster
@@ -129,7 +133,7 @@ class BundleService:
         }
         self._subscription: Subscription[BusMessage] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: refused requests by reason: cluster, version, role, input, size
+        #: refused requests by reason: cluster, version, role, input, size, overload, rate
         self.refused: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -181,6 +185,7 @@ class BundleService:
 
     async def _handled(self, subject: str, body: bytes) -> object:
         role, name, word = caller_of(subject, "bundle")
+        self._admission.check(MessageClass.DATA, f"{role}:{name}", asyncio.get_running_loop().time())
         request = _decoded(body, StoreRequest)
         if (request.c, request.e) != (self._cluster, self._environment):
             raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
@@ -203,10 +208,14 @@ class BundleService:
             RoleRefused: "role",
             PayloadTooLarge: "size",
             InvalidInput: "input",
+            Overloaded: "overload",
+            RateLimited: "rate",
         }
         reason = reasons.get(type(error))
         if reason is not None:
             self.refused[reason] += 1
+            if isinstance(error, Overloaded):
+                return  # there are many, and the metrics count them
             log.warning("refused reason=%s: %s", reason, error)
 
     # methods -------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class BundleStorage:
         await self.blobs.write(f"{BEGUN}/{digest}", msgspec.json.encode(record))
         # a prune that begins after this look finds the record
         if await self.is_pruning():
-            raise Overloaded("bundle", _RETRY_AFTER_S)
+            raise Overloaded("bundles are being removed", _RETRY_AFTER_S)
 
     async def commit(self, digest: str, *, name: str, by: str) -> list[str]:
         """Publish a bundle that was begun, and point a name to it (empty: none). Returns the parts that are missing;

@@ -17,22 +17,28 @@ repeat and reorder messages, and the code above it has to expect that. Start fro
 
 from __future__ import annotations
 
+from .admission import LEVELS, Admission, CallRate, OverloadLevel, is_shed
 from .memory import MemoryBus, MemoryBusNetwork
 from .port import MAX_BODY_BYTES, QUEUE_LIMITS, Bus, BusMessage, PresenceNotice
 from .subjects import MessageClass, check_pattern, check_subject, matches
 from .subscription import Subscription
 
 __all__ = [
+    "LEVELS",
     "MAX_BODY_BYTES",
     "QUEUE_LIMITS",
+    "Admission",
     "Bus",
     "BusMessage",
+    "CallRate",
     "MemoryBus",
     "MemoryBusNetwork",
     "MessageClass",
+    "OverloadLevel",
     "PresenceNotice",
     "Subscription",
     "check_pattern",
     "check_subject",
+    "is_shed",
     "matches",
 ]

@@ -7,6 +7,7 @@ carry messages in another way (`mainstay.testing.FaultyBusNetwork`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -119,7 +120,11 @@ class MemoryBusNetwork:
             self._interests.remove(interest)
             self._routes.clear()
 
-        interest = _Interest(client, pattern, group, Subscription(limit, unsubscribe))
+        def on_drop() -> None:
+            client.dropped[kind] += 1
+
+        kind = MessageClass.of(pattern)
+        interest = _Interest(client, pattern, group, Subscription(limit, unsubscribe, on_drop))
         self._interests.append(interest)
         self._routes.clear()
         return interest.subscription
@@ -211,6 +216,7 @@ class MemoryBus:
         self._closed = False
         self._asked = 0
         self._answers: dict[str, asyncio.Future[bytes]] = {}
+        self.dropped: Counter[MessageClass] = Counter()
         #: the machine it runs on
         self.host = host
         #: set by the network

@@ -14,6 +14,7 @@ import itertools
 import logging
 import random
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +208,7 @@ class NatsBus:
         self._subscriptions: list[Subscription[Any]] = []
         self._watching: list[Subscription[PresenceNotice]] = []
         self._starting = asyncio.Lock()
+        self.dropped: Counter[MessageClass] = Counter()
         #: what the server or the connection said last; empty: nothing went wrong
         self.last_error = ""
         #: what the server did not let this client publish or subscribe to
@@ -392,8 +394,12 @@ class NatsBus:
         check_pattern(subject)
         if group is not None:
             check_name(group, field="group")
-        most = check_limit(limit, MessageClass.of(subject))
+        kind = MessageClass.of(subject)
+        most = check_limit(limit, kind)
         self._check_open()
+
+        def on_drop() -> None:
+            self.dropped[kind] += 1
 
         async def unsubscribe() -> None:
             with contextlib.suppress(ValueError):
@@ -403,7 +409,7 @@ class NatsBus:
                     await wire.unsubscribe()
                     await _known(self._client)
 
-        made: Subscription[BusMessage] = Subscription(most, unsubscribe)
+        made: Subscription[BusMessage] = Subscription(most, unsubscribe, on_drop)
 
         async def take(message: Msg) -> None:
             made.put(BusMessage(subject=message.subject, body=message.data, reply=message.reply or None))

@@ -69,6 +69,11 @@ class Bus(Protocol):
         """The name of this client in presence notices."""
         ...
 
+    @property
+    def dropped(self) -> Mapping[MessageClass, int]:
+        """Messages that the subscriptions of this client have dropped because their queues were full, by class."""
+        ...
+
     async def publish(self, subject: str, body: bytes, *, reply: str | None = None) -> None:
         """Send a message to every subscription whose pattern matches, and to one member of each group.
 

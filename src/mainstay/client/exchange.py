@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import MainstayError, ServerUnreachable
+from ..errors import MainstayError, Overloaded, ServerUnreachable
 from .calls import ApiAnswer, ApiCall
-from .refusals import error_of
+from .refusals import error_of, retry_after
 
 T = TypeVar("T")
 
@@ -55,6 +55,8 @@ class Tries(msgspec.Struct, frozen=True, kw_only=True):
 
     most: int = 6
     """the most attempts; 1: no retries"""
+    refusals: int = 3
+    """the most retries of a request that the server refuses because it is busy, or the caller too fast"""
     base_s: float = 0.2
     cap_s: float = 5.0
     total_s: float = 60.0
@@ -71,7 +73,7 @@ class Tries(msgspec.Struct, frozen=True, kw_only=True):
 
 def carried(call: ApiCall[T], tries: Tries, rng: random.Random) -> Flow[T]:
     """Send a call, and retry it as long as that is safe."""
-    paused_s, tried = 0.0, 0
+    paused_s, tried, refused = 0.0, 0, 0
     while True:
         tried += 1
         asked_s: float | None = None
@@ -84,20 +86,20 @@ def carried(call: ApiCall[T], tries: Tries, rng: random.Random) -> Flow[T]:
             if answer.status < 300 or answer.status in call.accepts:
                 return call.read(answer)
             error = error_of(answer, call)
-            asked_s = retry_after(answer)
-            # refused before anything was done, or idempotent
-            again = answer.status == _TOO_MANY or (answer.status in _AWAY and call.safe)
+            if isinstance(error, Overloaded):
+                asked_s = error.retry_after_s
+            else:
+                asked_s = retry_after(answer)
+            if answer.status == _TOO_MANY or isinstance(error, Overloaded):  # nothing was done
+                refused += 1
+                again = refused <= tries.refusals
+            else:
+                again = answer.status in _AWAY and call.safe
         pause_s = tries.pause(tried, asked_s, rng)
         if not again or tried >= tries.most or paused_s + pause_s > tries.total_s:
             raise error
         paused_s += pause_s
         yield RetryPause(pause_s)
-
-
-def retry_after(answer: ApiAnswer) -> float | None:
-    """`Retry-After` of a response in seconds; a date is ignored."""
-    value = answer.headers.get("retry-after", "").strip()
-    return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def _unreachable(call: ApiCall[Any], lost: Lost, *, again: bool, tried: int) -> str:
@@ -107,4 +109,4 @@ def _unreachable(call: ApiCall[Any], lost: Lost, *, again: bool, tried: int) -> 
     return text if again else f"{text}. It may have been done: check before you send it again"
 
 
-__all__ = ["Blocking", "Flow", "Lost", "RetryPause", "Tries", "carried", "retry_after"]
+__all__ = ["Blocking", "Flow", "Lost", "RetryPause", "Tries", "carried"]

@@ -14,6 +14,7 @@ from ..errors import (
     InvalidTransition,
     JobNotFound,
     MainstayError,
+    Overloaded,
     RequestRefused,
     ServerUnreachable,
     VersionChanged,
@@ -48,7 +49,12 @@ def error_of(answer: ApiAnswer, request: RefusedRequest) -> MainstayError:
     kind = _CLASSES.get(code)
     if kind is None or kind in (RequestRefused, ServerUnreachable):
         message = detail if field is None else f"{field}: {detail}"
-        return RequestRefused(answer.status, code, message, field=field)
+        return RequestRefused(answer.status, code, message, field=field, retry_after_s=retry_after(answer))
+    if issubclass(kind, Overloaded):
+        # the header has whole seconds only
+        exact = problem.get("retry_after_s")
+        after_s = float(exact) if isinstance(exact, int | float) else retry_after(answer)
+        return _made(kind, detail, retry_after_s=1.0 if after_s is None else after_s)
     if issubclass(kind, InvalidInput):
         return _made(kind, f"{field}: {detail}" if field else detail, field=field or "", rule=detail)
     job_id = found[1] if (found := _JOB.search(request.path)) else ""
@@ -66,6 +72,12 @@ def error_of(answer: ApiAnswer, request: RefusedRequest) -> MainstayError:
         more = {"current": "", "wanted": "", "allowed": (), "why": None, "story": ()}
         return _made(kind, detail, job_id=job_id, **more)
     return _made(kind, detail, job_id=job_id)
+
+
+def retry_after(answer: ApiAnswer) -> float | None:
+    """`Retry-After` of a response in seconds; a date is ignored."""
+    value = answer.headers.get("retry-after", "").strip()
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
 def _problem(answer: ApiAnswer) -> dict[str, Any] | None:
@@ -92,4 +104,4 @@ _CLASSES: dict[str, type[MainstayError]] = {
     if isinstance(kind, type) and issubclass(kind, MainstayError) and kind is not MainstayError
 }
 
-__all__ = ["error_of"]
+__all__ = ["error_of", "retry_after"]

@@ -15,8 +15,8 @@ from ..model import check_id
 from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, Snapshot, TroubleMessage
 from .calls import ApiAnswer, read_as, with_query
 from .core import Core, JobFilters, job_path
-from .exchange import Lost, retry_after
-from .refusals import error_of
+from .exchange import Lost
+from .refusals import error_of, retry_after
 
 T = TypeVar("T")
 

@@ -12,12 +12,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
+from ..bus import MAX_BODY_BYTES, Admission, Bus, BusMessage, MessageClass, Subscription
 from ..errors import (
     BusError,
     InvalidInput,
     MainstayError,
+    NoResponders,
+    Overloaded,
     PayloadTooLarge,
+    RateLimited,
     RequestTimeout,
     RoleRefused,
     VersionSkew,
@@ -45,8 +48,12 @@ _PATTERN = "data.cluster.>"
 _ROLES = ("operator", "manager")
 #: requests that are answered at a time
 _AT_ONCE = 64
-#: how long a manager may take to answer; after the first time another one is asked, since this one may just have ended
-_ANSWER_S = (1.5, 4.0)
+#: how long a manager may take to answer, try by try: the first one that was asked may just have ended
+_ANSWER_S = (1.5, 4.0, 4.0)
+#: pauses between tries: a random part of this, which doubles each time up to the longest
+_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+#: what an operator needs to see and do while managers are overloaded
+_CONTROL = frozenset({"status", "drain"})
 #: how long another manager may take for its part of the journal
 _PEER_S = 2.0
 #: entries in one answer
@@ -96,9 +103,15 @@ class ClusterService:
         cluster: str,
         environment: str,
         version: str = MAINSTAY_VERSION,
+        admission: Admission | None = None,
+        data_bus: Bus | None = None,
     ) -> None:
+        """Requests of operators arrive on `data_bus`, a second connection; without one, on `bus`. `admission` is that
+        of the manager, for all of its services."""
         self._version = version
         self._bus = bus
+        self._data_bus = data_bus or bus
+        self._admission = admission or Admission()
         self._view = view
         self._manager = manager
         self._cluster = cluster
@@ -111,11 +124,11 @@ class ClusterService:
         self.refused: Counter[str] = Counter()
 
     async def start(self) -> None:
-        for pattern, group, serve in (
-            (_PATTERN, "managers", self._serve),
-            (f"control.manager.{self._manager}.journal", None, self._serve_peer),
+        for bus, pattern, group, serve in (
+            (self._data_bus, _PATTERN, "managers", self._serve),
+            (self._bus, f"control.manager.{self._manager}.journal", None, self._serve_peer),
         ):
-            subscription = await self._bus.subscribe(pattern, group=group)
+            subscription = await bus.subscribe(pattern, group=group)
             self._subscriptions.append(subscription)
             self._readers.append(asyncio.create_task(self._run(subscription, serve), name=f"mainstay {pattern}"))
 
@@ -159,7 +172,7 @@ class ClusterService:
                 error = PayloadTooLarge(method, f"the answer has {len(body)} bytes; ask for less")
                 body = msgspec.msgpack.encode(StoreAnswer(m=self._manager, error=fault_of(error)))
             with contextlib.suppress(BusError):  # the caller asks again
-                await self._bus.publish(message.reply, body)
+                await self._data_bus.publish(message.reply, body)
         except Exception:
             log.exception("a request failed method=%s caller=%s:%s", method, role, name)
 
@@ -186,6 +199,7 @@ class ClusterService:
 
     async def _answer(self, message: BusMessage, role: str, name: str, method: str) -> StoreAnswer:
         try:
+            self._admit(method, f"{role}:{name}")
             request = msgspec.msgpack.decode(message.body, type=StoreRequest)
             if (request.c, request.e) != (self._cluster, self._environment):
                 self.refused["cluster"] += 1
@@ -208,6 +222,14 @@ class ClusterService:
         except Exception as error:  # the next request must be answered
             log.exception("a request failed method=%s caller=%s:%s", method, role, name)
             return self._failed(error)
+
+    def _admit(self, method: str, caller: str) -> None:
+        kind = MessageClass.CONTROL if method in _CONTROL else MessageClass.DATA
+        try:
+            self._admission.check(kind, caller, asyncio.get_running_loop().time())
+        except Overloaded as error:
+            self.refused["rate" if isinstance(error, RateLimited) else "overload"] += 1
+            raise
 
     def _failed(self, error: Exception) -> StoreAnswer:
         text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
@@ -250,7 +272,8 @@ class ClusterService:
 
 
 class ClusterClient:
-    """The side of an operator, or of another manager: asks any manager."""
+    """The side of an operator, or of another manager: asks any manager. A request that is not answered is sent again,
+    to the same manager or another one; a refusal is an answer."""
 
     def __init__(
         self,
@@ -262,7 +285,9 @@ class ClusterClient:
         role: str = "operator",
         rng: random.Random | None = None,
         version: str = MAINSTAY_VERSION,
+        tries: int = len(_ANSWER_S),
     ) -> None:
+        self._tries = tries
         self._role = role
         self._bus = bus
         self._name = name
@@ -317,14 +342,20 @@ class ClusterClient:
         request = msgspec.structs.replace(self._envelope, id=f"{self._rng.getrandbits(96):024x}", a=arguments)
         subject = f"data.cluster.{self._role}.{self._name}.{method}"
         data = msgspec.msgpack.encode(request)
-        try:
-            body = await self._bus.request(subject, data, _ANSWER_S[0])
-        except RequestTimeout:
-            body = await self._bus.request(subject, data, _ANSWER_S[1])
-        answer = msgspec.msgpack.decode(body, type=StoreAnswer)
+        answer = msgspec.msgpack.decode(await self._answered(subject, data), type=StoreAnswer)
         if answer.error is not None:
             raise error_of(answer.error)
         return answer.ok
+
+    async def _answered(self, subject: str, body: bytes) -> bytes:
+        for tried, answer_s in enumerate(_ANSWER_S, start=1):
+            try:
+                return await self._bus.request(subject, body, answer_s)
+            except (NoResponders, RequestTimeout):
+                if tried >= self._tries:
+                    raise
+            await asyncio.sleep(self._rng.uniform(0.0, min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (tried - 1))))
+        raise AssertionError("the last try returns or raises")
 
 
 __all__ = ["MOST_ENTRIES", "ClusterClient", "ClusterService", "ClusterView", "JournalRange"]

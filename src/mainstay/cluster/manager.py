@@ -21,7 +21,7 @@ import msgspec
 
 from ..app import App
 from ..bundles import BundleClient, BundleLimits, BundleService
-from ..bus import Bus
+from ..bus import Admission, Bus, MessageClass, OverloadLevel
 from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
 from ..errors import StoreError
@@ -37,6 +37,7 @@ from .core_view import ClusterCores
 from .journal import ClusterJournal
 from .lead_engine import LeadEngine
 from .liveness_settings import LivenessSettings
+from .manager_load import LoadSample, ManagerLoad
 from .managers import ManagerDirectory
 from .members_service import MembersService
 from .output_messages import JobOutput, JobOutputQuery
@@ -83,9 +84,16 @@ class Manager:
         host: str | None = None,
         pid: int | None = None,
         version: str = MAINSTAY_VERSION,
+        data_bus: Bus | None = None,
+        sample_load: Callable[[float], LoadSample] | None = None,
     ) -> None:
+        """`data_bus` is a second connection for reads, windows and what is only looked at, so that a flood of them does
+        not hold up the rest; without one, all go over `bus`. `sample_load` tells how loaded this manager is, given how
+        late its event loop runs; by default from what this process uses."""
         self._store = store
         self._bus = bus
+        #: the connection for reads and windows
+        self.data_bus = data_bus or bus
         self._options = options
         self._rng = rng = rng or random.Random()
         self._host = socket.gethostname() if host is None else host
@@ -100,6 +108,8 @@ class Manager:
         self._tasks: list[asyncio.Task[None]] = []
         self._started_ms = store.clock.now_ms()
         self._terms: dict[str, LeadTerm] = {}
+        self.load = ManagerLoad(sample=sample_load, on_change=self._note_level)
+        self.admission = Admission(level=lambda: self.load.level)
         self.journal = ClusterJournal(Path(options.state) if options.state else None, clock=store.clock)
         self.members = MembersService(
             bus,
@@ -124,15 +134,24 @@ class Manager:
             version=version,
             allowed_queues=allowed_queues,
             may_claim=self.members.may_claim,
+            admission=self.admission,
+            data_bus=self.data_bus,
         )
         self._outputs = OutputRequests(bus, store)
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
-            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
+            bus,
+            self,
+            manager=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            version=version,
+            admission=self.admission,
+            data_bus=self.data_bus,
         )
         self.bundles = BundleService(
             blobs,
-            bus,
+            self.data_bus,
             name=options.name,
             cluster=options.cluster,
             environment=options.environment,
@@ -140,8 +159,16 @@ class Manager:
             limits=bundle_limits,
             in_use=self._bundles_in_use,
             rng=rng,
+            admission=self.admission,
         )
-        leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
+        leading = LeadHost(
+            control=self._control,
+            bus=bus,
+            data_bus=self.data_bus,
+            admission=self.admission,
+            folder=self._recordings,
+            rng=rng,
+        )
         self._led = leading.counts
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
         placed = MemberSessions(
@@ -162,6 +189,7 @@ class Manager:
     async def start(self) -> None:
         """Open its session, and begin to answer and to compete for the leads."""
         await self._open_session()
+        await self.load.start()
         await self.members.start()
         await self.managers.start()
         await self.calls.start()
@@ -186,6 +214,7 @@ class Manager:
         await self.calls.stop()
         await self.managers.stop()
         await self.members.stop()
+        await self.load.stop()
         session, self._session = self._session, None
         if session is not None:
             with contextlib.suppress(StoreError):  # its lock is free, or its lease ends
@@ -279,10 +308,14 @@ class Manager:
             if name == "leader":
                 self._note("lead_taken", name, f"{self._options.name} leads {name} in epoch {lead.epoch}")
 
-    def _note(self, event: str, about: str, text: str) -> None:
+    def _note_level(self, level: OverloadLevel, sample: LoadSample) -> None:
+        name = self._options.name
+        self._note("manager_level", name, f"manager {name} is {level}: {sample.text}", cause=sample.cause)
+
+    def _note(self, event: str, about: str, text: str, *, cause: str = "") -> None:
         log.info("%s: event=%s about=%s", text, event, about)
         try:
-            self.journal.append(event, about, text, manager=self._options.name)
+            self.journal.append(event, about, text, manager=self._options.name, cause=cause)
         except OSError as error:  # a full disk stops nothing but the journal
             log.warning("cannot write the journal: error=%s", error)
 
@@ -328,6 +361,9 @@ class Manager:
             windows_late=self._led["windows_late"],
             led=tuple(sorted(self.leading_jobs.leads))[:_LED],
             alarms=self._alarms(),
+            level=self.load.level,
+            shed=self._shed(),
+            limited={kind.value: n for kind, n in self.admission.limited.items()},
         )
 
     async def status(self) -> ClusterStatus:
@@ -361,6 +397,14 @@ class Manager:
     def _dispatches(self) -> dict[str, int]:
         """What became of the work that it has assigned to nodes, by outcome."""
         return {} if self._placement is None else dict(self._placement.counts())
+
+    def _shed(self) -> dict[str, int]:
+        """Requests that it refused because of its load, and messages that its queues dropped, by class."""
+        buses = {id(bus): bus for bus in (self._bus, self.data_bus)}
+        counts: Counter[MessageClass] = Counter(self.admission.shed)
+        for bus in buses.values():
+            counts.update(bus.dropped)
+        return {kind.value: n for kind, n in counts.items()}
 
     def _alarms(self) -> dict[str, str]:
         """What it reports: sort and name of an alarm -> a sentence."""

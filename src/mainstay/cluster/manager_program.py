@@ -115,6 +115,8 @@ async def _serve(
         stack.push_async_callback(bus.close)
         check_joined(version=bus.server_version, max_payload=bus.max_payload)
         await check_neighbours(bus, name, address)
+        data_bus = await address.connect("manager", name, beside="data", join=settings.join)
+        stack.push_async_callback(data_bus.close)
         options = ManagerOptions(
             name=name, cluster=address.cluster, environment=address.environment, state=config.state
         )
@@ -126,6 +128,7 @@ async def _serve(
             blobs=blobs,
             bundle_limits=config.bundle_limits,
             liveness=settings.liveness,
+            data_bus=data_bus,
         )
         stack.push_async_callback(manager.stop)
         await manager.start()
@@ -152,7 +155,10 @@ async def _open_blobs(url: str, stack: contextlib.AsyncExitStack) -> Blobs | Non
 
 async def check_neighbours(bus: Bus, name: str, address: ClusterAddress) -> None:
     """Refuse to join managers of another cluster or of a version that does not work with this one."""
-    client = ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment, role="manager")
+    # it asks once: the first manager of a cluster has no neighbours
+    client = ClusterClient(
+        bus, name=name, cluster=address.cluster, environment=address.environment, role="manager", tries=1
+    )
     with contextlib.suppress(BusError):  # it is the first manager, or the others do not answer now
         await client.journal(most=1)
 

@@ -61,6 +61,7 @@ from .membership_events import (
     NodeEnded,
     PresenceClosed,
     SessionsClosed,
+    SessionStart,
     StoreAway,
     StoreBack,
     StoredManagers,
@@ -378,10 +379,13 @@ class MembersService:
         if self._leading() is None:
             return
         found: dict[str, tuple[str, ...]] = {}
+        starts: dict[str, SessionStart] = {}
         for session in sessions:
             if session.standing and not session.dead and (node := self._node_of(session)):
                 found[node] = (*found.get(node, ()), session.id)
-        self._feed(StoredSessions(sessions=found))
+                start = SessionStart(host=session.host, pid=session.supervisor, at_ms=session.started_ms)
+                starts[session.id] = start
+        self._feed(StoredSessions(sessions=found, starts=starts))
 
     # what follows ---------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..bus import OverloadLevel
 from ..stores.remote import compatible
 from . import manager_words, name_contest, silence
 from .membership_events import (
@@ -45,7 +46,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
-from .node_health import OverloadLevel, is_degraded, next_overload
+from .node_health import is_degraded, next_overload
 from .node_record import Hearsay, Membership, NodeRecord
 from .status import NodeBeat
 
@@ -320,6 +321,7 @@ def _stored(state: Membership, event: StoredSessions, now_s: float) -> Actions:
             )
             state.nodes[node] = record
         known = {*record.beat.sessions, *state.pending}
+        record.starts = {session: event.starts[session] for session in sessions if session in event.starts}
         record.unlisted = {
             session: record.unlisted.get(session, now_s)
             for session in sessions
@@ -329,7 +331,7 @@ def _stored(state: Membership, event: StoredSessions, now_s: float) -> Actions:
             record.state, record.since_s, record.known_s = "away", now_s, now_s
     for node, record in state.nodes.items():
         if node not in event.sessions:
-            record.unlisted = {}
+            record.unlisted, record.starts = {}, {}
     return []
 
 

@@ -85,11 +85,22 @@ class SessionsClosed(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...]
 
 
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """The start of the node program to which a session belongs."""
+
+    host: str
+    pid: int
+    at_ms: int
+    """when the session was opened"""
+
+
 class StoredSessions(msgspec.Struct, frozen=True, kw_only=True):
     """The open sessions of nodes that are in the store, by node. Sessions can be those of nodes that ended while no
     manager was running."""
 
     sessions: Mapping[str, tuple[str, ...]]
+    starts: Mapping[str, SessionStart] = {}
+    """by session"""
 
 
 class Leading(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +241,7 @@ __all__ = [
     "NodeClosed",
     "NodeEnded",
     "PresenceClosed",
+    "SessionStart",
     "SessionsClosed",
     "StoreAway",
     "StoreBack",

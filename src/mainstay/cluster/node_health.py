@@ -1,4 +1,4 @@
-"""How loaded a node is. Pure functions.
+"""How loaded a node or a manager is. Pure functions.
 
 >>> state = OverloadState()
 >>> for cpu in (0.9, 0.9, 0.99):
@@ -9,14 +9,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-OverloadLevel = Literal["normal", "busy", "stressed", "overloaded"]
+from ..bus import LEVELS, OverloadLevel
 
-LEVELS: tuple[OverloadLevel, ...] = ("normal", "busy", "stressed", "overloaded")
-#: from which share of the processors and of the memory a node is busy, stressed, overloaded
+#: from which share of the processors and of the memory it is busy, stressed, overloaded
 SHARES = (0.70, 0.85, 0.95)
 #: and from which time of its answers
 LATENCIES_S = (0.2, 0.5, 2.0)
@@ -25,7 +22,7 @@ SAMPLES = 3
 
 
 class OverloadState(msgspec.Struct, frozen=True, kw_only=True):
-    """The overload level of a node, and the last samples that do not agree with it."""
+    """The overload level of a node or a manager, and the last samples that do not agree with it."""
 
     level: OverloadLevel = "normal"
     differing: tuple[int, ...] = ()
@@ -68,10 +65,8 @@ def is_degraded(level: OverloadLevel) -> bool:
 
 __all__ = [
     "LATENCIES_S",
-    "LEVELS",
     "SAMPLES",
     "SHARES",
-    "OverloadLevel",
     "OverloadState",
     "is_degraded",
     "next_overload",

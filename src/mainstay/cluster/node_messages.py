@@ -5,11 +5,11 @@ A node that listed the sessions of another one could have that one's work taken 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
 
+from ..token_bucket import TokenBuckets
 from .member_messages import NodeEnd
 from .status import NodeBeat
 
@@ -21,7 +21,6 @@ _WORD, _SENTENCE = 255, 500
 _NUMBER = 1 << 53
 #: messages of a node: this many at once, and then this many a second. A beat comes every 2 s
 _BURST, _EACH_S = 20.0, 5.0
-_NODES = 10_000
 
 
 def checked_beat(beat: NodeBeat, node: str) -> NodeBeat | None:
@@ -63,17 +62,11 @@ class NodeRates:
     """How many messages of each node are read. The rest is dropped: a node that floods delays itself."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """messages that are left, and when"""
+        self._buckets = TokenBuckets(_EACH_S, burst=_BURST)
 
     def admits(self, node: str, now_s: float) -> bool:
         """Whether to read a message of a node now."""
-        left, at_s = self._left.pop(node, (_BURST, now_s))
-        left = min(_BURST, left + (now_s - at_s) * _EACH_S)
-        self._left[node] = (left - 1 if left >= 1 else left, now_s)
-        if len(self._left) > _NODES:
-            self._left.popitem(last=False)
-        return left >= 1
+        return self._buckets.take(node, now_s) == 0
 
 
 __all__ = ["NodeRates", "checked_beat", "checked_end", "own_sessions"]

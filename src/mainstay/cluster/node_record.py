@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from .liveness_settings import LivenessSettings
-from .membership_events import CloseCause, HeardNode
+from .membership_events import CloseCause, HeardNode, SessionStart
 from .node_health import OverloadState, is_degraded
 from .status import NodeBeat, NodeInfo, NodeState
 
@@ -59,6 +61,8 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     """its closed sessions: a beat that lists only these does not bring it back"""
     unlisted: dict[str, float] = {}
     """sessions in the store that its beats do not list, and since when"""
+    starts: Mapping[str, SessionStart] = {}
+    """of its sessions in the store"""
     retired: dict[str, RetiredIncarnation] = {}
     contender: Contender | None = None
     duplicate: bool = False

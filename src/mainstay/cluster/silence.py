@@ -163,13 +163,15 @@ def _denied(state: Membership, record: NodeRecord) -> bool:
 
 
 def _close_unlisted(state: Membership, record: NodeRecord, now_s: float) -> Actions:
-    """Close the sessions in the store that a living node has not listed for as long as a silent node would have. The
-    last beat counts that this manager has heard itself: the word of another does not say which sessions it lists."""
+    """Close the sessions in the store that a living node has not listed for as long as a silent node would have, and
+    at once those of an earlier start of it, which ended while no manager was running. The last beat counts that this
+    manager has heard itself: the word of another does not say which sessions it lists."""
     limit_s = state.settings.closed_s
     late = [
         session
         for session, since_s in record.unlisted.items()
         if record.own_s - max(since_s, state.leads_since_s, state.counted_s) >= limit_s
+        or _is_of_earlier_start(record, session)
     ]
     if not late or not record.beat.incarnation:
         return []
@@ -180,6 +182,16 @@ def _close_unlisted(state: Membership, record: NodeRecord, now_s: float) -> Acti
     to_close(state, node, late, "its node does not know the session", "replaced", now_s)
     text = f"{len(late)} sessions of {node} are closed: the node does not know them"
     return [JournalNote(event="node_closed", about=node, text=text, cause="replaced", seconds=record.quiet_s(now_s))]
+
+
+def _is_of_earlier_start(record: NodeRecord, session: str) -> bool:
+    """Whether the node that beats was started again since, on the same host. A session that was opened later than those
+    that it lists is of its next start, whose first beat is on its way."""
+    beat, start = record.beat, record.starts.get(session)
+    if start is None or start.host != beat.host or start.pid in (0, beat.pid):
+        return False
+    listed = [record.starts[each].at_ms for each in beat.sessions if each in record.starts]
+    return bool(listed) and start.at_ms < min(listed)
 
 
 def _close_rest(state: Membership, record: NodeRecord, now_s: float) -> Actions:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from .node_health import OverloadLevel
+from ..bus import OverloadLevel
 
 NodeState = Literal["active", "away", "draining", "closed"]
 """active: it gets work; away: silent for 10 s, it gets no new work; draining: it finishes; closed: its work is taken
@@ -102,6 +102,13 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """ids of the jobs that it leads now, at most 100"""
     alarms: Mapping[str, str] = {}
     """what an operator should look at: sort and name, such as `mass_silence` or `version:n1` -> a sentence"""
+    level: OverloadLevel = "normal"
+    """how loaded it is, over the last seconds: from `busy` on it sheds telemetry, from `stressed` on data, and when it
+    is `overloaded` dispatch; control never"""
+    shed: Mapping[str, int] = {}
+    """requests and messages that it has shed because of its load since it began, by class: dispatch, data, telemetry"""
+    limited: Mapping[str, int] = {}
+    """requests that it has refused since it began because one caller made too many, by class"""
 
 
 class LeadInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +133,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     """node_joined, node_away, node_back, node_closed, node_draining, node_level, node_refused, lead_taken, lead_lost,
     mass_silence, mass_silence_over, manager_joined, manager_left; of the manager itself: store_away, store_back,
-    bus_away, bus_back"""
+    bus_away, bus_back, manager_level"""
     about: str
     """the node, manager or lead"""
     text: str
@@ -135,7 +142,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """who wrote it"""
     cause: str = ""
     """of a node that is away: silence or disconnected; that is closed: silence, proven or replaced; of node_level: the
-    level"""
+    level; of manager_level: delay, cpu or memory"""
     seconds: float | None = None
     """for how long a node that is away or closed had been silent, or the store or the bus was away"""
 
@@ -156,7 +163,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     alarms: list[str] = []
     refused: Mapping[str, int] = {}
     """requests and messages that all managers have refused, by reason: cluster, version, role, input, size, overload,
-    name, damaged"""
+    rate, name, damaged"""
     away_s: float = 10.0
     """a node is away after this time of silence"""
     closed_s: float = 25.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import PLACE_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
-from ..stores import Deletion, JobStore, is_left_to_its_units
+from ..stores import Deletion, JobStore, is_left_to_its_units, urgent_reads
 from .drivers import Drivers, driver_id
 from .options import LARGEST_NUMBER, check_priority, check_queue, check_text
 from .rules import cancellation
@@ -38,8 +38,9 @@ class Operations:
         same as once; raises `InvalidTransition` if the job has ended otherwise. With a `version`, here and below, the
         job must be at that version; else `VersionChanged` is raised."""
         _who_and_why(actor, reason)
-        job = await self._writer.one(check_id(job_id), at_version(version, _cancel(reason)), actor=actor)
-        await self._drivers.nudge(job)
+        with urgent_reads():
+            job = await self._writer.one(check_id(job_id), at_version(version, _cancel(reason)), actor=actor)
+            await self._drivers.nudge(job)
         return job
 
     async def cancel_many(
@@ -47,10 +48,11 @@ class Operations:
     ) -> list[Outcome]:
         """Cancel many jobs, each by itself."""
         _who_and_why(actor, reason)
-        outcomes = await self._many(ids, _cancel(reason), actor)
-        for outcome in outcomes:
-            if outcome.job is not None:
-                await self._drivers.nudge(outcome.job)
+        with urgent_reads():
+            outcomes = await self._many(ids, _cancel(reason), actor)
+            for outcome in outcomes:
+                if outcome.job is not None:
+                    await self._drivers.nudge(outcome.job)
         return outcomes
 
     async def withdraw_many(

@@ -12,7 +12,16 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash, VersionChanged
+from ..errors import (
+    Conflict,
+    InvalidTransition,
+    JobNotFound,
+    MainstayError,
+    Overloaded,
+    StaleClaim,
+    UniqueClash,
+    VersionChanged,
+)
 from ..lifecycle import ABANDONED, Move, story
 from ..model import Job, Leadership, is_reserved
 from ..stores import Change, ChangeResult, JobStore, NewJob
@@ -164,7 +173,10 @@ class Writer:
         if outcome.error is None or outcome.job is None or not isinstance(outcome.error, InvalidTransition):
             return outcome
         job, refusal = outcome.job, outcome.error
-        recent = await self._store.events(job.id, after=max(0, job.version - _RECENT))
+        try:
+            recent = await self._store.events(job.id, after=max(0, job.version - _RECENT))
+        except Overloaded:
+            return outcome  # a busy manager refused this read, and the answer is known without it
         explained = InvalidTransition(
             refusal.job_id,
             refusal.current,

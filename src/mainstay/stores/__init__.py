@@ -43,6 +43,7 @@ from .query_filter import query_matches
 from .routes import Offers
 from .sealed_changes import apply_sealed
 from .store_loop import adopt_loop
+from .urgent import urgent_reads
 
 __all__ = [
     "CALLS",
@@ -92,5 +93,6 @@ __all__ = [
     "shown_url",
     "size_left_out",
     "strongest",
+    "urgent_reads",
     "usual_settings",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from ..errors import (
     JobNotFound,
     MainstayError,
     OutputMissing,
+    Overloaded,
     PayloadTooLarge,
+    RateLimited,
     StoreError,
     VersionChanged,
     WorkerNotFound,
@@ -66,6 +69,12 @@ def problem_of(error: MainstayError) -> Problem:
         return Problem(412, error.code, str(error), version=error.now)
     if isinstance(error, InvalidTransition | Conflict):
         return Problem(409, error.code, str(error))
+    if isinstance(error, Overloaded):
+        after = str(max(1, math.ceil(error.retry_after_s)))
+        status = 429 if isinstance(error, RateLimited) else 503
+        return Problem(
+            status, error.code, str(error), headers={"Retry-After": after}, retry_after_s=error.retry_after_s
+        )
     if isinstance(error, StoreError):
         return Problem(503, error.code, str(error), headers={"Retry-After": "2"})
     return Problem(409, error.code, str(error))

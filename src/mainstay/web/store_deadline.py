@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from ..errors import MainstayError, StoreError
+from ..errors import MainstayError, Overloaded, StoreError
 from ..stores import CALLS, JobStore, StoreMethod, StoreProxy, Wake
 
 T = TypeVar("T")
@@ -73,12 +73,11 @@ class DeadlineStore(StoreProxy):
         async def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 answer = await self._within(getattr(self._store, method)(*args, **kwargs))
-            except StoreError as error:
-                self._listener.note_failure(error)
-                raise
-            except MainstayError:
-                # a refusal is an answer
-                self._listener.note_answer()
+            except MainstayError as error:
+                if isinstance(error, StoreError) and not isinstance(error, Overloaded):
+                    self._listener.note_failure(error)
+                else:  # a refusal is an answer
+                    self._listener.note_answer()
                 raise
             if not args or args[0]:  # a call about no rows does not reach the store
                 self._listener.note_answer()

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ..bus import Bus
+from ..bus import Admission, Bus
 from ..control import Control, Duty
 from ..control.schedules import ScheduledJob, ScheduleView
 from ..model import Settings
@@ -40,6 +40,10 @@ class LeadHost(msgspec.Struct, frozen=True, kw_only=True):
 
     control: Control
     bus: Bus
+    data_bus: Bus
+    """a second connection, for windows and printed lines: a flood of them ends this one only"""
+    admission: Admission
+    """how loaded it is, and what it sheds"""
     folder: Callable[[], Path]
     """where it may keep recordings"""
     rng: random.Random

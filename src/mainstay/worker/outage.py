@@ -5,7 +5,15 @@ from __future__ import annotations
 import logging
 import random
 
-from ..errors import StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable, TooManyConflicts
+from ..errors import (
+    Overloaded,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+    TooManyConflicts,
+)
 
 log = logging.getLogger("mainstay.worker")
 
@@ -13,7 +21,7 @@ _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 2.0
 
 #: errors of a store that is away, and not of the call: the same call may succeed later
-PASSING = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly, TooManyConflicts)
+PASSING = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly, TooManyConflicts, Overloaded)
 
 
 class Outage:
@@ -31,7 +39,8 @@ class Outage:
         self._failures = 0
 
     def failed(self, error: Exception) -> float:
-        """Note a failure; the seconds to wait before the next try, jittered so that workers do not retry together."""
+        """Note a failure; the seconds to wait before the next try, jittered so that workers do not retry together. A
+        manager that refused a call says how long at least."""
         self._failures += 1
         if self._failures == 1:
             if isinstance(error, StoreError):
@@ -40,7 +49,8 @@ class Outage:
                 # unexpected, so most likely a mistake of ours: it must be logged, and must not stop the worker
                 log.error("failed what=%s; trying again", self._what, exc_info=error)
         full = min(self._longest_s, _FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 20))
-        return full * self._rng.uniform(0.5, 1.0)
+        asked_s = error.retry_after_s if isinstance(error, Overloaded) else 0.0
+        return max(asked_s, full * self._rng.uniform(0.5, 1.0))
 
     def over(self) -> None:
         """It worked."""

@@ -13,6 +13,7 @@ from mainstay.bundles import BundleClient
 from mainstay.bus import MemoryBusNetwork
 from mainstay.cluster.cluster_service import ClusterClient
 from mainstay.cluster.manager import Manager, ManagerOptions
+from mainstay.cluster.manager_load import LoadSample
 from mainstay.cluster.status import ClusterStatus, NodeBeat
 from mainstay.cluster.web.watch import ClusterWatch
 from mainstay.control import Control
@@ -35,12 +36,16 @@ class MemoryCluster:
         self.client = ClusterClient(self.network.client("operator.local"), name="local", cluster="local")
         self.managers: dict[str, Manager] = {}
         self._numbers: dict[str, int] = {}
+        #: of its managers, whatever this machine does
+        self.load = LoadSample(0.0, 0.0, 0.0)
 
     async def start_manager(self, name: str) -> Manager:
         bus = self.network.client(f"manager.{name}")
         # each manager in a test has dice of its own
         options, rng = ManagerOptions(name=name), random.Random(name)
-        manager = Manager(self.store, bus, options, blobs=self.blobs, rng=rng, host="box", pid=1)
+        manager = Manager(
+            self.store, bus, options, blobs=self.blobs, rng=rng, host="box", pid=1, sample_load=lambda _: self.load
+        )
         self.managers[name] = manager
         await manager.start()
         return manager

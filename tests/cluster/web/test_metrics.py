@@ -39,6 +39,9 @@ STATUS = ClusterStatus(
             closed={"silence": 3, "proven": 1},
             stale=4,
             windows_late=5,
+            level="stressed",
+            shed={"data": 8, "telemetry": 9},
+            limited={"dispatch": 3},
             led=("j1", "j2"),
             alarms={"version:n7": "n7 is old", "version:n8": "n8 is old"},
         ),
@@ -63,6 +66,15 @@ def rows(status: ClusterStatus | None, *, is_up: bool = True) -> Found:
         (metric.name.removeprefix("mainstay_cluster_"), *labels[2:]): value
         for metric, labels, value in rows_of(status, is_up=is_up)
     }
+
+
+def test_the_load_of_a_manager_and_what_it_refuses_are_counted_by_class() -> None:
+    found = rows(STATUS)
+    assert (found["manager_level", "m1"], found["manager_level", "m2"]) == (2, 0)
+    classes = ("control", "dispatch", "data", "telemetry")
+    assert [found["shed_total", "m1", kind] for kind in classes] == [0, 0, 8, 9]
+    assert [found["rate_limited_total", "m1", kind] for kind in classes] == [0, 3, 0, 0]
+    assert [found["shed_total", "m2", kind] for kind in classes] == [0, 0, 0, 0]
 
 
 def test_a_status_is_counted() -> None:

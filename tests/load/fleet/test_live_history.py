@@ -182,6 +182,17 @@ def test_a_client_that_was_away_for_longer_than_a_minute_gets_one_sum_to_begin_w
     assert_has_all(client, 1_000)
 
 
+def test_a_client_that_is_far_behind_gets_the_sum_that_is_there() -> None:
+    client = Client()
+    client.read(filled(33))
+    client.read(filled(183), as_one=True)
+    begins, last = client.begins, client.spans[-1]
+    client.read(filled(400), as_one=True)
+
+    assert (begins, last) == (1, (33, 183))
+    assert (client.begins, client.spans) == (2, [(0, 400)])
+
+
 def test_a_client_begins_again_with_a_leader_that_has_taken_over_and_gets_each_workflow_once() -> None:
     first = filled(10)
     first.results.append(result("browse"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -10,23 +11,15 @@ import pytest
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.clock import SystemClock
-from mainstay.load.engine.recorder import StepRecorder
-from mainstay.load.fleet.messages import SliceWindow
+from mainstay.load.fleet.messages import SliceWindow, decode_windows, encode_windows
 from mainstay.load.fleet.settings import FleetMember, FleetSettings
 from mainstay.load.fleet.slice_link import SliceLink
 from mainstay.load.fleet.slice_merger import SliceMerger
-from mainstay.load.results import Result
-from mainstay.load.stats.model import Latency, Summary, Window
-from mainstay.load.stats.tally import RunTally
-from tests.load.stats.made import FIRST, header
+from mainstay.load.stats.model import Summary, Window
+from tests.load.fleet.recorded_samples import ERROR, QUANTILES, Samples, percentiles, recorded, summary
+from tests.load.stats.made import FIRST
 
-#: what the design promises
-ERROR = 0.008
 TENTHS, A_TENTH = 20, 250
-QUANTILES = {"p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "p999": 99.9, "min": 0, "max": 100}
-
-#: by tenth of a second: the service times in it
-Samples = list[list[float]]
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +37,6 @@ def of_one_process(samples: Samples) -> Summary:
     return summary(recorded(samples))
 
 
-def recorded(samples: Samples) -> list[Window]:
-    """The windows of a process that measured these calls."""
-    recorder = StepRecorder("Shop", "browse", open_model=False)
-    windows = []
-    for tenth, times in enumerate(samples):
-        for took in times:
-            recorder.note(Result(started=0.0, written=0.0, first=took, ended=took, failure=""), 0.0)
-        steps = [stats for stats in [recorder.take()] if stats is not None]
-        windows.append(Window(bucket=FIRST + tenth, steps=steps))
-    return windows
-
-
-def summary(windows: list[Window]) -> Summary:
-    tally = RunTally(header(steps=("browse",)))
-    for window in windows:
-        tally.add(window)
-    return tally.summary()
-
-
 def through_a_fleet(parts: list[Samples], rng: random.Random) -> list[Window]:
     """What a leader passes on, from a bus that delivers in any order, some windows late and some of them twice."""
     now_s, merged = 0.0, list[Window]()
@@ -77,7 +51,8 @@ def through_a_fleet(parts: list[Samples], rng: random.Random) -> list[Window]:
     delivered = sent + rng.sample(sent, len(sent) // 2)
     rng.shuffle(delivered)
     for number, window in delivered:
-        links[number].take(window)
+        [received] = decode_windows(encode_windows(deque([window])))
+        links[number].take(received)
         now_s += rng.choice([0.0, 0.01, 0.3])
     for number, link in enumerate(links):
         assert (link.windows.count, link.windows.repeated) == (
@@ -107,11 +82,6 @@ def _link(number: int, on_window: Callable[[Window], None]) -> SliceLink:
     )
     link.open(1, wall_s=FIRST / 10, at_s=0.0)
     return link
-
-
-def percentiles(latency: Latency | None) -> dict[str, float]:
-    assert latency is not None
-    return {name: getattr(latency, name) for name in QUANTILES}
 
 
 @pytest.mark.parametrize("slices", range(1, 9))

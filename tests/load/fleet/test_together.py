@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from mainstay.bus import LEVELS as NAMES, Admission
 from mainstay.load.fleet.together import STEPS, buckets_together
 from mainstay.testing import BusFaults
 from tests.load.fleet.fleet_trials import FleetTrial, with_fleet
@@ -53,7 +54,7 @@ def test_wide_windows_of_slices_are_merged_exactly_whenever_their_width_changes(
         await trial.until_loaded()
         levels = [3, *(chance.randrange(4) for _ in range(5)), 0]
         for level in levels:
-            trial.fleet.leaders[0]._level = lambda level=level: level
+            trial.fleet.leaders[0]._admission = Admission(level=lambda level=level: NAMES[level])
             await asyncio.sleep(chance.uniform(2, 6))
 
         summary = await running
@@ -76,7 +77,7 @@ def test_the_leader_of_many_slices_takes_fewer_windows(tmp_path: Path) -> None:
         taken = 0
         running = asyncio.ensure_future(trial.run.run())
         await trial.until_loaded()
-        trial.fleet.leaders[0]._level = lambda: 2
+        trial.fleet.leaders[0]._admission = Admission(level=lambda: "stressed")
         await asyncio.sleep(2)
         link = trial.fleet.leaders[0]._slices[0].link
         assert link is not None

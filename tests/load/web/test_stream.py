@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mainstay.client import EndMessage, JobView
-from mainstay.control import Completion
+from mainstay.control import Completion, Failure
 from mainstay.load.cli.frame import frame
 from mainstay.load.cli.live_state import LiveState
 from mainstay.load.fleet.follower import RunFollower
@@ -19,6 +19,7 @@ from mainstay.load.live_messages import RunBegin, RunWindow
 from mainstay.load.stats.model import Header, Moment, Window, WorkflowResult
 from mainstay.load.stats.tally import merge_windows
 from mainstay.load.web.stream import WindowLimiter
+from mainstay.model import ErrorInfo
 from tests.load.cli.moments import moments
 from tests.load.report.runs import a_summary
 from tests.load.web.led_run import HEADER, led_run, streaming_client
@@ -245,6 +246,30 @@ async def test_a_run_on_one_machine_is_streamed_as_it_is_saved(server: Server) -
     assert (found.data["verdict"], found.data["points"]) == ("running", [])
     assert [told.data["verdict"] for told in rest if told.event == "summary"] == ["passed"]
     assert rest[-1].event == "end"
+
+
+async def test_a_run_on_one_machine_that_is_retried_is_streamed_again(server: Server) -> None:
+    made = await server.control.jobs.submit("shop", kind="load", retries=0)
+    session = await server.control.claims.open_session(worker="w")
+    ends = []
+    for _ in range(2):
+        async with listening(server.app, f"/api/v1/loads/{made.id}/stream") as stream:
+            await stream.next("status")
+            (job,) = await server.control.claims.claim(["default"], session.id, 1)
+            await server.control.claims.start([job])
+            found = a_summary(count=2000)
+            found.header.token = job.token
+            report = server.control.claims.progress(job, 1, 2, checkpoint=stored_summary(found))
+            await server.control.claims.report([report])
+            # at first those of the attempt before
+            while (await stream.next("summary")).data["header"]["token"] != job.token:
+                pass
+            await server.control.attempts.fail([Failure(job, ErrorInfo(type="X", message="it broke"))])
+            ends.append((await stream.rest())[-1])
+        await server.control.operations.retry(made.id, actor="ann")
+
+    assert [(end.event, end.data["status"]) for end in ends] == [("end", "quarantined")] * 2
+    assert ends[0].id != ends[1].id
 
 
 async def test_another_job_has_no_such_stream(server: Server) -> None:

@@ -553,9 +553,24 @@ class StuckStore(MemoryStore):
     async def insert(self, jobs: Any, **more: Any) -> Any:
         await asyncio.Event().wait()
 
+    async def report(self, reports: Any) -> Any:
+        await asyncio.Event().wait()
 
-@pytest.mark.parametrize("kind", list(MessageClass)[:3])
-async def test_a_flood_of_one_node_leaves_room_for_the_others(kind: MessageClass) -> None:
+    async def queues(self) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "arguments"),
+    [
+        (MessageClass.CONTROL, "report", {"reports": []}),
+        (MessageClass.DISPATCH, "insert", {"jobs": []}),
+        (MessageClass.DATA, "queues", {}),
+    ],
+)
+async def test_a_flood_of_one_node_leaves_room_for_the_others(
+    kind: MessageClass, method: str, arguments: dict[str, Any]
+) -> None:
     """Whatever the class, the greedy node gets its share, and another node is answered before any of its calls is."""
     world = HostileWorld(at_once=dict.fromkeys(list(MessageClass)[:3], 40))
     await world.start()
@@ -563,8 +578,7 @@ async def test_a_flood_of_one_node_leaves_room_for_the_others(kind: MessageClass
     answered: list[str] = []
 
     async def flood() -> None:
-        body = encode({"jobs": [world.direct.new()]})
-        answer = await world.ask(f"{kind}.store.node.n1.insert", world.request(body))
+        answer = await world.ask(f"control.store.node.n1.{method}", world.request(encode(arguments)))
         assert answer.error is not None
         answered.append(answer.error.code)
 
@@ -576,7 +590,7 @@ async def test_a_flood_of_one_node_leaves_room_for_the_others(kind: MessageClass
 
     assert pulses[0].known
     assert job
-    assert answered == ["overloaded"] * 490
+    assert answered == ["rate_limited"] * 490
     assert world.service.refused["flood"] == 490
     assert world.service._callers.of("node:n1").busy[kind] == 10
     for task in (*tasks, *world.service._tasks):

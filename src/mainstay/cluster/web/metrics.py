@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
+from ...bus import LEVELS, MessageClass
 from ...stores.metrics import StoreMetric
 from ...web import ClusterRow
 from ..core_view import ClusterCores
-from ..node_health import LEVELS
-from ..status import ClusterStatus, NodeInfo, NodeState
+from ..status import ClusterStatus, ManagerInfo, NodeInfo, NodeState
 
 _OF = ("cluster", "environment")
 _STATES: tuple[NodeState, ...] = ("active", "away", "draining", "closed")
@@ -60,6 +60,21 @@ DISPATCHES = _metric(
     "slices that a manager assigned to nodes: assigned, confirmed, and of those that were assigned again: replaced, "
     "given_back, lost, failed; given_up: not assigned again",
 )
+SHED = _metric(
+    "shed_total",
+    "counter",
+    ("manager", "class"),
+    "requests that a manager shed because of its load, and messages that its queues dropped",
+)
+LIMITED = _metric(
+    "rate_limited_total",
+    "counter",
+    ("manager", "class"),
+    "requests that a manager refused because one caller made too many",
+)
+MANAGER_LEVEL = _metric(
+    "manager_level", "gauge", ("manager",), "load of a manager: 0 normal, 1 busy, 2 stressed, 3 overloaded"
+)
 UNCONFIRMED = _metric(
     "cancels_unconfirmed_total",
     "counter",
@@ -95,6 +110,9 @@ CLUSTER_METRICS = (
     MASS_SILENCE,
     REFUSED,
     STALE,
+    SHED,
+    LIMITED,
+    MANAGER_LEVEL,
     CLOSED,
     DISPATCHES,
     UNCONFIRMED,
@@ -129,19 +147,27 @@ def rows_of(status: ClusterStatus | None, *, is_up: bool, cores: ClusterCores | 
         yield ALARMS, (*of, sort), n
     yield MASS_SILENCE, of, float(sorts["mass_silence"] > 0)
     for manager in status.managers:
-        for reason, n in sorted(manager.refused.items()):
-            yield REFUSED, (*of, manager.name, reason), n
-        yield STALE, (*of, manager.name), manager.stale
-        yield UNCONFIRMED, (*of, manager.name), manager.cancels_unconfirmed
-        yield WINDOWS_LATE, (*of, manager.name), manager.windows_late
-        yield LED, (*of, manager.name), len(manager.led)
-        for cause, n in sorted(manager.closed.items()):
-            yield CLOSED, (*of, manager.name, cause), n
-        for outcome in _OUTCOMES:
-            # from zero on, so that the first loss is seen as an increase
-            yield DISPATCHES, (*of, manager.name, outcome), manager.dispatches.get(outcome, 0)
+        yield from _of_manager(manager, (*of, manager.name))
     if cores is not None:
         yield from _of_cores(cores, of)
+
+
+def _of_manager(manager: ManagerInfo, of: tuple[str, ...]) -> Iterator[ClusterRow]:
+    for reason, n in sorted(manager.refused.items()):
+        yield REFUSED, (*of, reason), n
+    yield STALE, of, manager.stale
+    yield UNCONFIRMED, of, manager.cancels_unconfirmed
+    yield WINDOWS_LATE, of, manager.windows_late
+    yield LED, of, len(manager.led)
+    yield MANAGER_LEVEL, of, LEVELS.index(manager.level)
+    # from zero on, so that the first one is seen as an increase
+    for kind in MessageClass:
+        yield SHED, (*of, kind.value), manager.shed.get(kind.value, 0)
+        yield LIMITED, (*of, kind.value), manager.limited.get(kind.value, 0)
+    for cause, n in sorted(manager.closed.items()):
+        yield CLOSED, (*of, cause), n
+    for outcome in _OUTCOMES:
+        yield DISPATCHES, (*of, outcome), manager.dispatches.get(outcome, 0)
 
 
 def _of_nodes(status: ClusterStatus, of: tuple[str, ...]) -> Iterator[ClusterRow]:

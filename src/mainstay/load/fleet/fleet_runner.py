@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
-from ...bus import Bus, BusMessage, Subscription
+from ...bus import LEVELS, Admission, Bus, BusMessage, MessageClass, Subscription
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput, StaleClaim
 from ...event_loop import steady_clock
@@ -37,7 +37,7 @@ log = logging.getLogger("mainstay.load")
 T = TypeVar("T")
 
 #: windows that wait to be merged; slices keep those that are dropped here
-_WAITING = 10_000
+_WAITING = 500
 
 
 class FleetRunner:
@@ -61,6 +61,7 @@ class FleetRunner:
         on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
         bus: Bus,
+        data_bus: Bus | None = None,
         job: str,
         slices: Sequence[int],
         assignments: SliceAssignments,
@@ -72,16 +73,18 @@ class FleetRunner:
         settings: FleetSettings | None = None,
         clock: Clock | None = None,
         steady: Callable[[], float] | None = None,
-        level: Callable[[], int] = lambda: 0,
+        admission: Admission | None = None,
     ) -> None:
-        """`slices` has the cores of each. `save` stores the record durably, or raises: then this leader leaves.
-        With `releases_at_exit=False`, slices are released by `release`, for example when the result is stored. `steady`
-        is the clock that slices are compared with; the default is that of the event loop. `level` is how overloaded
-        this process is, from 0 to 3: then slices send fewer and wider windows."""
+        """`slices` has the cores of each. Windows and printed lines arrive on `data_bus`, by default the same as `bus`.
+        `save` stores the record durably, or raises: then this leader leaves. With `releases_at_exit=False`, slices are
+        released by `release`, for example when the result is stored. `steady` is the clock that slices are compared
+        with; the default is that of the event loop. `admission` knows how overloaded this process is: then slices send
+        fewer and wider windows, and printed lines are dropped."""
         if sum(slices) != processes:
             raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
         settings = settings or FleetSettings()
         steady = steady or steady_clock()
+        self._data_bus = data_bus or bus
         self._on_line = on_line
         self._releases_at_exit = releases_at_exit
         self._merger = SliceMerger(len(slices), on_window, hold_s=settings.hold_s, now=steady)
@@ -104,7 +107,7 @@ class FleetRunner:
             LedSlice(self._fleet, number, count, first=firsts[number], of=processes)
             for number, count in enumerate(slices)
         ]
-        self._level = level
+        self._admission = admission or Admission()
         self._fleet.together = self._buckets_together
         self._once = OnceOrders(self._fleet, self._slices)
         self._reports = FleetReports(self._fleet, self._slices)
@@ -123,7 +126,7 @@ class FleetRunner:
                 (window_subject("*", job, "*"), self._take_windows),
                 (line_subject("*", job, "*"), self._take_lines),
             ):
-                self._subscriptions.append(await self._fleet.bus.subscribe(subject, limit=_WAITING))
+                self._subscriptions.append(await self._data_bus.subscribe(subject, limit=_WAITING))
                 self._run(take(self._subscriptions[-1]))
         except BaseException:
             await self._close()
@@ -313,7 +316,8 @@ class FleetRunner:
 
     def _buckets_together(self) -> int:
         waiting = self._subscriptions[0].waiting if self._subscriptions else 0
-        return buckets_together(level=self._level(), queue_share=waiting / _WAITING, slices=len(self._slices))
+        level = LEVELS.index(self._admission.level)
+        return buckets_together(level=level, queue_share=waiting / _WAITING, slices=len(self._slices))
 
     async def _take_windows(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
@@ -326,7 +330,7 @@ class FleetRunner:
 
     async def _take_lines(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
-            if self._link_of(message) is not None:
+            if self._link_of(message) is not None and not self._admission.sheds(MessageClass.TELEMETRY):
                 with contextlib.suppress(*UNREADABLE):
                     for process, line in decode_lines(message.body).lines:
                         self._on_line(process, line)

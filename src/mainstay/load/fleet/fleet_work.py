@@ -217,6 +217,8 @@ class _Lead:
                     on_window,
                     **given,
                     bus=self._host.bus,
+                    data_bus=self._host.data_bus,
+                    admission=self._host.admission,
                     job=job.id,
                     slices=cores,
                     assignments=assignments,
@@ -230,7 +232,7 @@ class _Lead:
                 )
                 return self._fleet
 
-            spec, live = self._options.spec, BusOutput(self._host.bus, job.id, epoch=job.token)
+            spec, live = self._options.spec, BusOutput(self._host.data_bus, job.id, epoch=job.token)
             recording = _Recording(stream)
             run = LoadRun(
                 replace(spec, processes=sum(cores), header=replace(spec.header, processes=sum(cores))),

@@ -15,6 +15,8 @@ from ...errors import InvalidInput
 from ..stats.model import Header, Moment, WorkflowResult
 from .live_history import HistoryEntry, LiveHistory, joined
 
+#: windows that are joined for a client that is behind; to join more would delay the others, and the sum of all is there
+_JOINED = 150
 _MARK = re.compile(r"(\d{1,15})-(\d{1,15})-(\d{1,9})(?:-end(\d{1,9}))?", re.ASCII)
 
 
@@ -99,18 +101,22 @@ class LiveCursor:
         passed on."""
         entries = self.pending(history)
         if entries is None:
-            mark = self.mark
-            results = 0 if mark is None else mark.results
-            is_new = mark is None or mark.epoch != history.epoch
-            self.mark = LiveMark(history.epoch, 0, results)
-            yield LiveUpdate(header=history.header)
+            is_new = self.mark is None or self.mark.epoch != history.epoch
+            yield self._begin(history)
             entries = list(history.entries()) if is_new else [history.total()]
+        elif as_one and len(entries) > _JOINED:
+            yield self._begin(history)
+            entries = [history.total()]
         if entries:
             groups = [entries] if as_one else _groups(entries, at_a_time)
             for entry in map(joined, groups):
                 self.mark = self._marked(history)._replace(windows=entry.end)
                 yield LiveUpdate(entry=entry)
         yield from self._results(history)
+
+    def _begin(self, history: LiveHistory) -> LiveUpdate:
+        self.mark = LiveMark(history.epoch, 0, 0 if self.mark is None else self.mark.results)
+        return LiveUpdate(header=history.header)
 
     def _results(self, history: LiveHistory) -> Iterator[LiveUpdate]:
         while self.lacks_results(history):

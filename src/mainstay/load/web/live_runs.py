@@ -45,6 +45,8 @@ class LiveRun(Followed):
         """what its leader publishes; None: it runs on one machine, or the server is not one of its cluster"""
         self.summary = b""
         """without a leader: the numbers that are saved with the job, as JSON with masked texts"""
+        self.version = 0
+        """of the job that these are from"""
         self.texts: SummaryTexts | None = None
         """None: not read yet"""
         self._encoded: OrderedDict[tuple[int, int, int, bool], bytes] = OrderedDict()
@@ -126,9 +128,9 @@ class LiveRuns(FollowedSet[str, LiveRun]):
                     # its curves are long, and change little
                     short = msgspec.structs.replace(summary, points=[], distribution=[], response_distribution=[])
                     run.summary = msgspec.json.encode(run.texts.shown(short))
+                run.version = job.version
                 run.notify()
-                if job.settled_ms is not None:
-                    return
+                # also after its end: it may be retried
                 await changed.wait()
 
 

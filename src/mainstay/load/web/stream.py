@@ -92,13 +92,13 @@ async def stream_load(ask: ApiRequest[RunStreamQuery, None]) -> Response:
         return Response(status_code=204)
     cluster = site.cluster if served is site.stores.first else None
     runs = live_runs(served, site.hub, site.masker, None if cluster is None else cluster.connection)
-    return stream_response(ask, _RunStream(ask, runs, mark).messages())
+    return stream_response(ask, _RunStream(ask, runs, job, mark).messages())
 
 
 class _RunStream:
     """The messages about one load test for one client."""
 
-    def __init__(self, ask: ApiRequest[RunStreamQuery, None], runs: LiveRuns, mark: LiveMark | None) -> None:
+    def __init__(self, ask: ApiRequest[RunStreamQuery, None], runs: LiveRuns, job: Job, mark: LiveMark | None) -> None:
         from ..fleet.live_cursor import LiveCursor  # noqa: PLC0415 - an extra, which is there
 
         self._jobs = ask.site.hub.jobs(ask.served.name)
@@ -106,7 +106,8 @@ class _RunStream:
         self._runs = runs
         self._detail = ask.query.detail
         self._at_a_time = 1 if self._detail else _SECOND
-        self._job_id = ask.path("id")
+        self._job_id = job.id
+        self._version = job.version
         self._cursor = LiveCursor(mark)
         self._limiter = WindowLimiter(asyncio.get_running_loop().time)
         self._is_limited = False
@@ -119,7 +120,11 @@ class _RunStream:
             trouble = ""
             while True:
                 changes, row = (followed.changed, run.changed), followed.row
-                over = followed.was_read and (row is None or is_over(row))
+                if row is not None and row.version < self._version:
+                    row = None  # it was read for others, before the job was retried
+                    over = False
+                else:
+                    over = followed.was_read and (row is None or is_over(row))
                 error = followed.error or run.error
                 if error and error != trouble:
                     yield event("trouble", TroubleMessage(detail=error))
@@ -128,7 +133,7 @@ class _RunStream:
                     self._shown = etag_of(row)
                     yield event("status", masked_job(row, self._masker, payload=False))
                 if over and row is not None:
-                    await self._last(run)
+                    await self._last(run, row)
                 for message in self._news(run, at_once=over):
                     yield message
                 if over:
@@ -137,11 +142,11 @@ class _RunStream:
                 if changes == (followed.changed, run.changed):
                     await _first(changes, self._wait_s())
 
-    async def _last(self, run: LiveRun) -> None:
-        """Wait for the last windows, which come from another side than the end of the job."""
+    async def _last(self, run: LiveRun, row: Job) -> None:
+        """Wait for the last windows or numbers, which are read by another task than the end of the job."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_COMPLETE_S):
-                while run.texts is None and not run.error:
+                while run.watched is None and run.version < row.version and not run.error:
                     await run.changed.wait()
                 if run.watched is not None:
                     await run.watched.complete()

@@ -74,7 +74,7 @@ class CallerRecords:
         if record is None:
             self._forget_idle(now_s)
             if len(self._records) >= self._most:
-                raise Overloaded("new callers'", 5.0)
+                raise Overloaded("too many callers use this manager", 5.0)
             record = self._records[caller] = CallerRecord()
         else:
             self._records.move_to_end(caller)

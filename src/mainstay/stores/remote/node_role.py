@@ -145,7 +145,7 @@ class NodeRole:
         if known is None and self._store.clock.now_ms() - session.started_ms > _NEW_MS:
             raise SessionLost(session.id)
         if known is None and sum(self._is_own(each) and not each.dead for each in stored) >= _SESSIONS:
-            raise Overloaded(f"sessions of {self._name} are open: its open_session", 5.0)
+            raise Overloaded(f"too many sessions of node {self._name} are open", 5.0)
         # its beats go over the bus, so no lock and no lease ends it: only the placement leader does
         return {"session": msgspec.structs.replace(session, standing=True, dead=False)}
 

@@ -3,9 +3,10 @@
 Each request is checked in this order: cluster and environment, version, role. Role and name of the caller come from the
 subject, which the permissions of the bus guarantee; an answer goes to an inbox of the caller and to no other subject.
 
-Requests of one class never hold up those of another. When too many of a class wait, `dispatch` and `data` are refused
-with the time to try again, `control` never. One caller has a quarter of the places of each class: what it sends beyond
-that is refused before it is read, so that a flood of one caller does not delay the others.
+Requests of one class never hold up those of another. The class is that of the call, whatever its subject says. When
+the manager is overloaded or too many of a class wait, `dispatch` and `data` are refused with the time to try again,
+`control` never. One caller has a quarter of the places of each class, and a rate of `dispatch` and `data`: what it
+sends beyond that is refused before it is read, so that a flood of one caller does not delay the others.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import Any
 
 import msgspec
 
-from ...bus import Bus, BusMessage, MessageClass, Subscription
+from ...bus import Admission, Bus, BusMessage, MessageClass, Subscription
 from ...errors import (
     BusError,
     InvalidInput,
     MainstayError,
     Overloaded,
     PayloadTooLarge,
+    RateLimited,
     ReplayRefused,
     RoleRefused,
     StoreUnavailable,
@@ -36,6 +38,7 @@ from ...model import Job
 from ...storage import shown_url
 from ..durability import LEVELS
 from ..port import CALLS, AnyChange, Audited, ChangeResult, JobStore, Wake
+from ..urgent import MOST_URGENT
 from .caller_record import CallerRecord, CallerRecords
 from .callers import ROLES, caller_of, may_answer
 from .node_role import NodeRole, actor_of
@@ -45,10 +48,12 @@ from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
 from .unanswered_claims import release_of
 from .versions import check_versions
 from .wire import (
+    URGENT,
     ApplyArguments,
     StoreAnswer,
     StoreRequest,
     WireChange,
+    class_of,
     encode,
     fault_of,
     read_change,
@@ -120,9 +125,15 @@ class StoreService:
         may_claim: Callable[[str], bool] = lambda _: True,
         on_beat: Callable[[str, Sequence[str]], None] = lambda _name, _sessions: None,
         at_once: Mapping[MessageClass, int] = AT_ONCE,
+        admission: Admission | None = None,
+        data_bus: Bus | None = None,
     ) -> None:
+        """Reads arrive on `data_bus`, a second connection; without one, on `bus`. `admission` is that of the manager,
+        for all of its services."""
         self._store = store
         self._bus = bus
+        self._data_bus = data_bus or bus
+        self._admission = admission or Admission()
         self._manager = manager
         self._cluster = cluster
         self._environment = environment
@@ -146,7 +157,7 @@ class StoreService:
         self._subscriptions: list[Subscription[BusMessage]] = []
         self._readers: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: refused requests, by reason: cluster, version, role, input, size, overload, flood, replay, reply, late
+        #: refused requests, by reason: cluster, version, role, input, size, overload, flood, rate, replay, reply, late
         self.refused: Counter[str] = Counter()
         #: changes that the store refused because their claim had an old token
         self.stale = 0
@@ -180,9 +191,12 @@ class StoreService:
     # requests -----------------------------------------------------------------------------------
 
     async def _listen(self, pattern: str, group: str | None) -> None:
-        subscription = await self._bus.subscribe(pattern, group=group)
+        subscription = await self._bus_of(MessageClass.of(pattern)).subscribe(pattern, group=group)
         self._subscriptions.append(subscription)
         self._readers.append(asyncio.create_task(self._read(subscription), name=f"mainstay {pattern}"))
+
+    def _bus_of(self, kind: MessageClass) -> Bus:
+        return self._data_bus if kind is MessageClass.DATA else self._bus
 
     async def _read(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
@@ -191,7 +205,7 @@ class StoreService:
             await self._take(message)
 
     async def _take(self, message: BusMessage) -> None:
-        """Begin to answer a request, or refuse it if its caller has enough of them under way."""
+        """Begin to answer a request, or refuse it unread: the manager is overloaded, or its caller asks too much."""
         try:
             role, name, method = caller_of(message.subject, "store")
         except InvalidInput:
@@ -200,19 +214,25 @@ class StoreService:
         if message.reply is not None and not may_answer(message.reply, role, name):
             self.refused["reply"] += 1
             return
-        kind = message.message_class
+        urgent = role != "node" and message.subject.startswith(f"{MessageClass.CONTROL}.store.")
+        kind, caller = class_of(method, urgent=urgent), f"{role}:{name}"
+        # a request that waits for a wake is bounded by the number of wakes
+        counted = method != "await_wake"
+        refusal = "flood"
         try:
-            record = self._callers.of(f"{role}:{name}")
-            # a request that waits for a wake is bounded by the number of wakes
-            counted = method != "await_wake"
+            record = self._callers.of(caller)
             if counted and record.busy[kind] >= max(1, self._at_once[kind] // _CALLER_SHARE):
-                raise Overloaded(f"{name}'s {kind.value}", _RETRY_AFTER_S)
+                what = f"{kind} requests of {caller} under way"
+                raise self._admission.rate_limited(kind, what, _RETRY_AFTER_S)
+            refusal = "overload"
+            self._admission.check(kind, caller, _loop_s())
         except Overloaded as error:
-            self.refused["flood"] += 1
+            is_rate = isinstance(error, RateLimited) and refusal == "overload"
+            self.refused["rate" if is_rate else refusal] += 1
             await self._reply(message, self._failed(error))
             return
         record.busy[kind] += counted
-        task = asyncio.create_task(self._answer(message, role, name, method, record))
+        task = asyncio.create_task(self._answer(message, kind, role, name, method, record))
         self._tasks[task] = None
 
         def done(ended: asyncio.Task[None]) -> None:
@@ -221,8 +241,10 @@ class StoreService:
 
         task.add_done_callback(done)
 
-    async def _answer(self, message: BusMessage, role: str, name: str, method: str, record: CallerRecord) -> None:
-        kind, began_s = message.message_class, _loop_s()
+    async def _answer(
+        self, message: BusMessage, kind: MessageClass, role: str, name: str, method: str, record: CallerRecord
+    ) -> None:
+        began_s = _loop_s()
         self._busy[kind] += 1
         try:
             answer = await self._answer_of(message.body, kind, role, name, method, record)
@@ -233,7 +255,8 @@ class StoreService:
     async def _reply(self, message: BusMessage, answer: StoreAnswer) -> None:
         if message.reply is not None:
             with contextlib.suppress(BusError):  # the caller asks again
-                await self._bus.publish(message.reply, msgspec.msgpack.encode(answer))
+                bus = self._bus_of(message.message_class)
+                await bus.publish(message.reply, msgspec.msgpack.encode(answer))
 
     def _failed(self, error: MainstayError) -> StoreAnswer:
         clock = self._store.clock
@@ -271,7 +294,7 @@ class StoreService:
         if role not in ROLES:
             raise RoleRefused(role[:40], name[:80], method[:40], f"the roles are {', '.join(ROLES)}")
         if kind is not MessageClass.CONTROL and self._busy[kind] > self._at_once[kind]:
-            raise Overloaded(kind.value, _RETRY_AFTER_S)
+            raise self._admission.overloaded(kind, f"too many {kind} requests wait at the manager", _RETRY_AFTER_S)
         if len(request.id) > _LONGEST_WORD:
             raise InvalidInput("id", f"the id of a call has at most {_LONGEST_WORD} characters")
         if request.until and self._store.clock.now_ms() > request.until:
@@ -280,7 +303,7 @@ class StoreService:
         if method in CALLS and method not in _READS:
             record.check_replay(request.id, hash((method, bytes(request.a), request.parts)), _loop_s())
         arguments = self._joined(request, f"{role}:{name}") if request.parts else bytes(request.a)
-        return await self._call(role, name, method, arguments, record)
+        return await self._call(role, name, method, kind, arguments, record)
 
     def _count(self, error: MainstayError, record: CallerRecord) -> None:
         reasons: dict[type[MainstayError], str] = {
@@ -297,7 +320,9 @@ class StoreService:
             if record.logs(reason, _loop_s()):
                 log.warning("refused reason=%s: %s", reason, error)
 
-    async def _call(self, role: str, name: str, method: str, body: bytes, record: CallerRecord) -> bytes:
+    async def _call(
+        self, role: str, name: str, method: str, kind: MessageClass, body: bytes, record: CallerRecord
+    ) -> bytes:
         node = self._node(name) if role == "node" else None
         if node is not None:
             node.check_method(method)  # before its arguments are read
@@ -312,6 +337,8 @@ class StoreService:
             raise RoleRefused(role, name, method[:40], "the store has no such call")
         wire = wire_call(method)
         values = wire.decode(body)
+        if method == URGENT and kind is MessageClass.CONTROL and len(values["ids"]) > MOST_URGENT:
+            raise InvalidInput("ids", f"a read for a cancel asks for {MOST_URGENT} rows at most")
         if node is not None:
             values = await node.check(method, values)
         result = await self._run(method, values, node=node, name=name)
@@ -507,7 +534,7 @@ class StoreService:
         if len(wanted.topics) > _TOPICS or any(len(topic) > _LONGEST_WORD for topic in wanted.topics):
             raise InvalidInput("topics", f"a wake has at most {_TOPICS} topics of {_LONGEST_WORD} characters")
         if len(record.wakes) >= _CALLER_WAKES or len(self._wakes) >= _WAKES:
-            raise Overloaded("wake", _RETRY_AFTER_S)
+            raise Overloaded("too many wakes are open at the manager", _RETRY_AFTER_S)
         self._wake_number += 1
         number = f"{caller}/{self._wake_number}"
         self._wakes[number] = _HeldWake(self._store.wake(list(wanted.topics)), record)
@@ -519,7 +546,7 @@ class StoreService:
         if held is None or wanted.number not in record.wakes:
             raise InvalidInput("wake", "this manager does not know it; register again")
         if held.waiting >= _WAITS:
-            raise Overloaded(f"{caller}'s wake", _RETRY_AFTER_S)
+            raise Overloaded(f"too many requests of {caller} wait for one wake", _RETRY_AFTER_S)
         return await held.wait(min(POLL_S, max(0.0, wanted.wait_s)))
 
     async def _close_wake(self, caller: str, wanted: CloseWake, record: CallerRecord) -> bool:

@@ -23,6 +23,7 @@ from ...errors import (
     MainstayError,
     NoResponders,
     Overloaded,
+    RateLimited,
     RequestTimeout,
     StoreClosed,
     StoreUnavailable,
@@ -34,8 +35,9 @@ from ..pages import check_page
 from ..port import CALLS, AnyChange, ChangeResult, Deletion, JobStore, Observer, Page, Query, Wake
 from ..proxy import StoreMethod, StoreProxy
 from ..server_clock import ServerClock, steady_ms
+from ..urgent import MOST_URGENT, reads_are_urgent
 from .unanswered_claims import UnansweredClaims, release_of
-from .wire import CONTROL, DISPATCH, StoreAnswer, StoreRequest, encode, error_of, wire_call, wire_change
+from .wire import DISPATCH, StoreAnswer, StoreRequest, class_of, encode, error_of, wire_call, wire_change
 
 #: bytes in one message; a larger body goes in parts
 PART_BYTES = 256 * 1024
@@ -46,6 +48,9 @@ ANSWER_S = 5.0
 #: how long one try waits for its answer
 _TRY_S = 2.5
 _PAUSE_S = 0.05
+#: a call that managers refuse because they are busy is sent again this often, each time after the pause that they ask
+#: for and not sooner than this
+_REFUSALS, _REFUSED_S = 3, 0.1
 #: how much later than at the end of its try a request may still be carried out: clocks differ a little
 _LATE_S = 0.5
 #: calls that walk over the whole store: how long they may take in all. Each try waits twice as long as the one before
@@ -142,6 +147,8 @@ class RemoteStore(StoreProxy):
         self._closed = False
         self._places = asyncio.Semaphore(_UNDER_WAY), asyncio.Semaphore(_UNDER_WAY)
         """for reads, and for submits and claims"""
+        self._held_until_s: dict[MessageClass, float] = {}
+        """until when calls of a class wait, because this caller has made too many"""
         self._opening: dict[asyncio.Task[None], None] = {}
         """wakes that are being registered"""
         self._releasing: dict[asyncio.Task[None], None] = {}
@@ -155,7 +162,8 @@ class RemoteStore(StoreProxy):
         self.durability = ""
         self.managed = role == "node"
         self._replace(
-            self._method_of, [name for name in CALLS if name not in ("close", "apply", "claim", "delete", "find")]
+            self._method_of,
+            [name for name in CALLS if name not in ("close", "apply", "claim", "delete", "find", "get")],
         )
 
     async def open(self) -> RemoteStore:
@@ -241,6 +249,14 @@ class RemoteStore(StoreProxy):
         )
         return page
 
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        wire = wire_call("get")
+        most = MOST_URGENT if reads_are_urgent() else max(1, len(ids))
+        rows: list[Job | None] = []
+        for start in range(0, max(1, len(ids)), most):
+            rows += wire.result.decode(await self._call("get", wire.encode((ids[start : start + most],), {})))
+        return rows
+
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
     ) -> list[ChangeResult]:
@@ -289,9 +305,12 @@ class RemoteStore(StoreProxy):
     async def _answer_to(self, method: str, body: bytes) -> tuple[bytes, bool]:
         """As `_call`; and whether an answer was lost, so that a manager may have made the call twice. Of submits,
         claims and reads only some are under way at a time: a manager refuses the rest of a caller."""
-        if method in CONTROL:
+        if _class_of(method) is MessageClass.CONTROL:
             return await self._answered(method, body)
         async with self._places[method in DISPATCH]:
+            loop = asyncio.get_running_loop()
+            if (held_s := self._held_until_s.get(_class_of(method), 0.0) - loop.time()) > 0:
+                await asyncio.sleep(held_s)
             return await self._answered(method, body)
 
     async def _answered(self, method: str, body: bytes) -> tuple[bytes, bool]:
@@ -304,7 +323,7 @@ class RemoteStore(StoreProxy):
         answer_s = max(self._answer_s, _WALKS_S) if method in _WALKS else self._answer_s
         try_s = _TRY_S
         ends_s = loop.time() + answer_s
-        resent, dated = False, self._hello is not None
+        resent, dated, refusals = False, self._hello is not None, 0
         while True:
             left_s = ends_s - loop.time()
             try:
@@ -318,14 +337,26 @@ class RemoteStore(StoreProxy):
                 if isinstance(error, RequestTimeout):
                     resent = True
                     try_s *= 2 if method in _WALKS else 1
-                pause_s = error.retry_after_s if isinstance(error, Overloaded) else _PAUSE_S
-                pause_s *= self._rng.uniform(0.5, 1.5)
-                if loop.time() + pause_s >= ends_s or self._closed:
-                    if isinstance(error, Overloaded):
+                refusals += isinstance(error, Overloaded)
+                pause_s = self._pause_after(error, _class_of(method))
+                if refusals > _REFUSALS or loop.time() + pause_s >= ends_s or self._closed:
+                    if isinstance(error, Overloaded) and not resent:
                         raise
                     what = "no manager is there" if isinstance(error, NoResponders) else str(error)
                     raise StoreUnavailable(f"{method} got no answer within {answer_s:g} s: {what}") from None
             await asyncio.sleep(pause_s)
+
+    def _pause_after(self, error: BusError | Overloaded, kind: MessageClass) -> float:
+        """How long to wait before the next try."""
+        if not isinstance(error, Overloaded):
+            return _PAUSE_S * self._rng.uniform(0.5, 1.5)
+        pause_s = max(_REFUSED_S, error.retry_after_s)
+        if not isinstance(error, RateLimited) or kind is MessageClass.CONTROL:
+            return pause_s * self._rng.uniform(1.0, 1.5)
+        # the bucket is that of this caller: all of its calls wait, and then there are tokens for the refused ones
+        now_s = asyncio.get_running_loop().time()
+        held_s = self._held_until_s[kind] = max(self._held_until_s.get(kind, 0.0), now_s + pause_s)
+        return held_s - now_s
 
     async def _try(self, method: str, call_id: str, body: bytes, timeout_s: float, *, dated: bool) -> bytes:
         until = self.clock.now_ms() + round((timeout_s + _LATE_S) * 1000) if dated else 0
@@ -406,10 +437,11 @@ class RemoteStore(StoreProxy):
     def subject(self, method: str, *, at: str = "") -> str:
         if at:
             return f"control.at.{at}.store.{self._role}.{self._name}.{method}"
-        kind = MessageClass.CONTROL if method in CONTROL else MessageClass.DATA
-        if method in DISPATCH:
-            kind = MessageClass.DISPATCH
-        return f"{kind}.store.{self._role}.{self._name}.{method}"
+        return f"{_class_of(method)}.store.{self._role}.{self._name}.{method}"
+
+
+def _class_of(method: str) -> MessageClass:
+    return class_of(method, urgent=reads_are_urgent())
 
 
 class RemoteWake:

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ... import errors as _errors
+from ...bus import MessageClass
 from ...errors import MainstayError
 from ...lifecycle import Chain, CompletionMove, Event, Move
 from ...model import Job, Leadership
@@ -22,9 +23,25 @@ from ..proxy import StoreProxy
 
 #: calls by the class of their messages; all others are `data`
 CONTROL = frozenset(
-    {"hello", "beat", "apply", "report", "open_session", "close_session", "lead", "resign", "open_wake", "await_wake"}
-)
+    {
+        "apply", "await_wake", "beat", "close_session", "close_wake", "drain", "get_part", "hello", "lead",
+        "open_session", "open_wake", "put_part", "report", "resign", "set_limit", "set_queue",
+    }
+)  # fmt: skip
 DISPATCH = frozenset({"insert", "claim", "tick"})
+#: the read that is `control` if a cancel begins with it; then it asks for `MOST_URGENT` rows at most
+URGENT = "get"
+
+
+def class_of(method: str, *, urgent: bool = False) -> MessageClass:
+    """The class of a call. Its subject says no more than that: a caller cannot make a read more important.
+
+    >>> class_of("find", urgent=True), class_of("get", urgent=True)
+    (<MessageClass.DATA: 'data'>, <MessageClass.CONTROL: 'control'>)
+    """
+    if method in CONTROL or (urgent and method == URGENT):
+        return MessageClass.CONTROL
+    return MessageClass.DISPATCH if method in DISPATCH else MessageClass.DATA
 
 
 class StoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -292,12 +309,14 @@ def _error_types() -> dict[str, type[MainstayError]]:
 __all__ = [
     "CONTROL",
     "DISPATCH",
+    "URGENT",
     "ApplyArguments",
     "StoreAnswer",
     "StoreFault",
     "StoreRequest",
     "WireChange",
     "WireMove",
+    "class_of",
     "encode",
     "error_of",
     "fault_of",

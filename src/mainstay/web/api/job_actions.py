@@ -109,7 +109,7 @@ def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], *
 
 
 OPERATIONS = (
-    _change("cancel", cancel_job, "Cancel a job: at once, or through its worker", ReasonBody),
+    _change("cancel", cancel_job, "Cancel a job: at once, or through its worker", ReasonBody, limited=False),
     _change("retry", retry_job, "Send a job back to its queue", ReasonBody),
     _change("priority", set_priority, "Change the priority of a job", PriorityBody),
     _change(

@@ -22,6 +22,9 @@ class ProblemView(msgspec.Struct, kw_only=True):
     """for people: what happened, and what to do"""
     field: str | None = None
     """the field of the request that was wrong"""
+    retry_after_s: float | None = None
+    """of `overloaded` and `rate_limited`: the seconds after which the request may be made again; `Retry-After` has them
+    rounded up"""
 
 
 class SubmitResponse(msgspec.Struct, kw_only=True):

@@ -116,6 +116,8 @@ class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     """it works on one store, which `?store=` names"""
     body_limit: int | None = None
     """the most bytes of its body; None: the limit of the server"""
+    limited: bool = True
+    """False: it does not count for the rate of its caller, who must be able to stop what it has started"""
     audits: bool = True
     """False: the audit log has only its refusals, since it is one step of an operation that is logged"""
 

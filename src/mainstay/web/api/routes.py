@@ -128,7 +128,7 @@ class Endpoint:
 
     async def _run(self, operation: ApiOperation, request: Request, entry: AuditEntry) -> Response:
         site = self._site
-        caller = await site.guard.admit(request, operation.scope)
+        caller = await site.guard.admit(request, operation.scope, limited=operation.limited)
         if "id" in request.path_params:
             check_id(request.path_params["id"], field="id")
         store, query = read_query(request, operation)

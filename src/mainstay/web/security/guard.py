@@ -67,12 +67,14 @@ class Guard:
         """Whether callers must authenticate."""
         return self._tokens is not None
 
-    async def admit(self, request: Request, scope: Scope) -> Caller:
-        """The caller, if it has the scope; raises `Problem`: 401 not authenticated, 403 not allowed, 429 too often."""
+    async def admit(self, request: Request, scope: Scope, *, limited: bool = True) -> Caller:
+        """The caller, if it has the scope; raises `Problem`: 401 not authenticated, 403 not allowed, 429 too often.
+        With `limited=False` the request does not count for the rate of its caller."""
         known = getattr(request.state, "caller", None)
         caller = known if isinstance(known, Caller) else self._identify(request)
         if known is None:
-            self._rates.check(f"{caller.how}:{caller.name}")
+            if limited:
+                self._rates.check(f"{caller.how}:{caller.name}")
             # for the access log, and for further checks of this request
             request.state.caller = caller
         if not caller.may(scope):

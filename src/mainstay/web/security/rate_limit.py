@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...clock import Clock, SystemClock
+from ...token_bucket import TokenBuckets
 from ..problems import Problem
-
-#: the most buckets; the one that was used least recently is dropped first
-_MOST = 10_000
 
 
 class RateBuckets:
-    """One bucket for each key.
+    """One bucket for each key, by the clock of the server. A rate of zero means no limit.
 
     >>> from mainstay.testing import VirtualClock
     >>> buckets = RateBuckets(2.0, burst=1, clock=VirtualClock())
@@ -24,27 +22,12 @@ class RateBuckets:
     """
 
     def __init__(self, rate: float, *, burst: float, clock: Clock | None = None) -> None:
-        self._rate = rate
-        self._burst = burst
         self._clock = clock or SystemClock()
-        self._left: dict[str, tuple[float, int]] = {}
-        """key -> (requests left, time); the least recently used first"""
+        self._buckets = TokenBuckets(rate, burst=burst)
 
     def take(self, key: str) -> float:
-        """Take one request from a bucket; 0. If the bucket is empty, take nothing; the seconds until it has one.
-
-        A rate of zero means no limit.
-        """
-        if self._rate <= 0:
-            return 0.0
-        now_ms = self._clock.lease_ms()
-        left, then_ms = self._left.pop(key, (self._burst, now_ms))
-        left = min(self._burst, left + (now_ms - then_ms) * self._rate / 1000)
-        wait_s = 0.0 if left >= 1 else (1 - left) / self._rate
-        self._left[key] = (left - 1 if left >= 1 else left, now_ms)
-        if len(self._left) > _MOST:
-            del self._left[next(iter(self._left))]
-        return wait_s
+        """Take one request from a bucket; 0. If the bucket is empty, take nothing; the seconds until it has one."""
+        return self._buckets.take(key, self._clock.lease_ms() / 1000)
 
     def check(self, key: str, *, what: str = "requests") -> None:
         """Take one request, or raise a `Problem` that says when to try again."""

@@ -90,8 +90,8 @@ SUITES = {
     "nodes": nodes.SCENARIOS,
     "cluster": cluster.SCENARIOS,
     "load-nodes": load_nodes.SCENARIOS,
-    "window-flood": window_flood.SCENARIOS,
     "fan-in": fan_in.SCENARIOS,
+    "window-flood": window_flood.SCENARIOS,
 }
 
 
@@ -121,10 +121,10 @@ def main() -> int:
         failed |= _run_cluster(names["cluster"], given, _kept_in("cluster", names, given))
     if names["load-nodes"] and not given.systems:
         failed |= _run_load_nodes(names["load-nodes"], given, _kept_in("load-nodes", names, given))
-    if names["window-flood"] and not given.systems:
-        failed |= _run_flood(names["window-flood"], given, _kept_in("window-flood", names, given))
     if names["fan-in"] and not given.systems:
         failed |= _run_fan_in(names["fan-in"], given, _kept_in("fan-in", names, given))
+    if names["window-flood"] and not given.systems:
+        failed |= _run_flood(names["window-flood"], given, _kept_in("window-flood", names, given))
     return failed
 
 

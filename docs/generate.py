@@ -135,20 +135,20 @@ def _cluster_benchmark() -> str:
     return "\n\n".join([cluster_report.about(stored), *tables])
 
 
-def _flood_benchmark() -> str:
-    if not window_flood_report.KEPT.exists():
-        return "No run is stored yet: `python -m bench --only window-flood` makes one."
-    stored = window_flood_report.load()
-    tables = [grid(each.headings, each.lines) for each in window_flood_report.sections(stored)]
-    return "\n\n".join([window_flood_report.about(stored), *tables])
-
-
 def _fan_in_benchmark() -> str:
     if not fan_in_report.KEPT.exists():
         return "No run is stored yet: `python -m bench --only fan-in` makes one."
     stored = fan_in_report.load()
     tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in fan_in_report.sections(stored)]
     return "\n\n".join([fan_in_report.about(stored), *tables])
+
+
+def _flood_benchmark() -> str:
+    if not window_flood_report.KEPT.exists():
+        return "No run is stored yet: `python -m bench --only window-flood` makes one."
+    stored = window_flood_report.load()
+    tables = [grid(each.headings, each.lines) for each in window_flood_report.sections(stored)]
+    return "\n\n".join([window_flood_report.about(stored), *tables])
 
 
 def _load_nodes_benchmark() -> str:
@@ -188,8 +188,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "nodes benchmark": _nodes_benchmark,
     "cluster benchmark": _cluster_benchmark,
     "load nodes benchmark": _load_nodes_benchmark,
-    "flood benchmark": _flood_benchmark,
     "fan-in benchmark": _fan_in_benchmark,
+    "flood benchmark": _flood_benchmark,
     "soak": _soak,
 }
 

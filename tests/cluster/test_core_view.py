@@ -63,14 +63,14 @@ def status(nodes: list[NodeInfo]) -> ClusterStatus:
 
 def test_the_status_shows_the_load_of_nodes_and_what_managers_lead() -> None:
     nodes = [msgspec.structs.replace(node("n1"), overload="stressed"), node("n2")]
-    managers = [ManagerInfo(name="m1", led=("j1", "j2")), ManagerInfo(name="m2")]
+    managers = [ManagerInfo(name="m1", led=("j1", "j2")), ManagerInfo(name="m2", level="busy")]
     shown = view.status_parts(
         msgspec.structs.replace(status(nodes), managers=managers), Console(file=io.StringIO(), width=140)
     )
 
     lines = printed(shown).splitlines()
 
-    assert "2: m1 (leads 2 jobs), m2" in next(line for line in lines if "managers" in line)
+    assert "2: m1 (leads 2 jobs), m2 (busy)" in next(line for line in lines if "managers" in line)
     assert [line.split()[:3] for line in lines if line.split()[:1] in (["n1"], ["n2"])] == [
         ["n1", "active", "stressed"],
         ["n2", "active", "normal"],

@@ -236,8 +236,8 @@ async def test_a_node_that_is_frozen_cut_off_or_gone_is_replaced_when_its_load_h
         assert sorted(report.node for report in lost) == ["cut", "frozen", "gone"]
         assert took_s < GONE_S
         assert all(report.gap_s < 2 * UNPROVEN_S for report in lost), lost
-        # what it was about to do when it was frozen; then it hears that it is replaced
-        assert target.after(harmed_s + UNPROVEN_S, on["frozen"]) < 5 * USERS
+        # when it goes on, its users send nothing: at most, it was frozen while it wrote some of their calls
+        assert target.after(harmed_s + UNPROVEN_S, on["frozen"]) < USERS // 2
         assert_unknown_is_told(found, target, lost=on, slices=3)
     assert await cluster.store.check() == []
 

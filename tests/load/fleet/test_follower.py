@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,14 @@ import pytest
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.control import Completion, JobRequest
-from mainstay.errors import ReconnectFailed, RoleRefused, ServerUnreachable, StoreError
+from mainstay.errors import (
+    RateLimited,
+    ReconnectFailed,
+    RequestRefused,
+    RoleRefused,
+    ServerUnreachable,
+    StoreError,
+)
 from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput
@@ -20,9 +28,9 @@ from mainstay.load.fleet.record import FleetRecord
 from mainstay.load.fleet.run_source import BusRunSource, HttpRunSource
 from mainstay.load.fleet.saved_run import SavedRun
 from mainstay.load.stats.model import Header, Moment, Summary
-from mainstay.model import LEAD_QUEUE, Job
+from mainstay.model import LEAD_QUEUE, IdSource, Job
 from mainstay.stores import ClaimReport
-from mainstay.testing import LoopClock, VirtualLoop, run_virtual
+from mainstay.testing import LoopClock, VirtualClock, VirtualLoop, new_job, run_virtual
 from tests.load.cli.moments import header, moments
 from tests.load.fleet.small_cluster import SmallCluster, small_cluster
 from tests.load.web.led_run import streaming_client
@@ -429,6 +437,57 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for(server: Server) -
         source = HttpRunSource(client, "018bcfe5-6800-7000-8000-0123456789ab")
         with pytest.raises(StoreError, match="no answer"):
             await source.job()
+
+
+async def test_a_server_that_asks_for_a_pause_is_like_a_busy_manager(server: Server) -> None:
+    async def hurried(flow: Any) -> Any:
+        raise RequestRefused(429, "too_many_requests", "too many requests", retry_after_s=3.0)
+
+    async with client_of(server.app) as client:
+        client.run = hurried  # type: ignore[method-assign,assignment]
+        source = HttpRunSource(client, "018bcfe5-6800-7000-8000-0123456789ab")
+        with pytest.raises(RateLimited) as limited:
+            await source.job()
+    assert limited.value.retry_after_s == 3.0
+
+
+class BusySource(HttpRunSource):
+    """A run whose manager refuses every read for a while."""
+
+    def __init__(self, until_s: float, settled: Job) -> None:
+        self.id = settled.id
+        self.asked_s: list[float] = []
+        self._until_s = until_s
+        self._settled = settled
+
+    async def job(self) -> Job:
+        now_s = asyncio.get_running_loop().time()
+        self.asked_s.append(now_s)
+        if now_s < self._until_s:
+            raise RateLimited("data requests of operator:ann", 7.0)
+        return self._settled
+
+    async def summary(self) -> Summary | None:
+        return None
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[Any]:  # type: ignore[override] # it is never waited for
+        yield None
+
+
+def test_a_follower_asks_a_busy_manager_again_after_its_time_however_long_it_is_busy() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        made = new_job(clock, IdSource(random.Random(1))).job
+        settled = msgspec.structs.replace(made, status="succeeded", settled_ms=1)
+        source = BusySource(300.0, settled)
+        follower = RunFollower(source, displays=[])
+        followed = await follower.follow(stop=asyncio.Event(), give_up=asyncio.Event())
+        assert followed.job is settled
+        assert all(later - earlier >= 7.0 for earlier, later in zip(source.asked_s, source.asked_s[1:], strict=False))
+        assert source.asked_s[-1] >= 300.0
+
+    run_virtual(main())
 
 
 async def lost(flow: Any) -> Any:

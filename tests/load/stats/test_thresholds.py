@@ -476,13 +476,40 @@ def test_what_the_end_decides_is_judged_again_by_another_judge() -> None:
 def test_the_sum_of_many_seconds_is_not_judged_as_one(text: str) -> None:
     whole = merge_windows([*seconds(*[step("browse", ok=(0.1,) * 90, failed=(0.1,) * 10)] * 40)])
     judge = ThresholdJudge([parse(text), parse("requests > 4100")])
-    judge.add(whole)
+    judge.add(msgspec.structs.replace(whole, adopted=True))
     for one in seconds(*[FAST] * 3):
         judge.add(msgspec.structs.replace(one, bucket=one.bucket + whole.width))
 
     stretches, all_of_it = judge.finish()
     assert stretches.passed, stretches
     assert all_of_it.passed
+
+
+@pytest.mark.parametrize("width", [2, 5, 10, 20, 30])
+@pytest.mark.parametrize(
+    ("text", "at_s"),
+    [
+        ("p95 < 200ms for 6s", 12.0),
+        ("p95 < 200ms over 6s", 12.0),
+        ("p50 < 200ms within 6s", 12.0),
+        ("failures < 50 within 6s", 12.0),
+        ("rate < 150/s within 6s", 12.0),
+    ],
+)
+def test_wide_windows_are_judged_as_soon_as_they_end(text: str, at_s: float, width: int) -> None:
+    """As those of slices whose leader has much to do, or after an outage of the bus."""
+    slow = step(ok=(0.5,) * 18, failed=(0.5,) * 2)
+    run = seconds(*[FAST] * 6, *[slow] * 6, *[FAST] * 6)
+    wide = [merge_windows(run[at : at + width]) for at in range(0, len(run), width)]
+
+    _, narrow = judged(text, run)
+    _, found = judged(text, wide)
+
+    assert not narrow.passed
+    assert not found.passed
+    assert narrow.at_s is not None
+    assert found.at_s is not None
+    assert narrow.at_s <= found.at_s <= max(at_s, narrow.at_s + width / 10)
 
 
 def test_over_a_long_time_is_judged_in_pieces() -> None:

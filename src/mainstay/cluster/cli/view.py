@@ -83,7 +83,9 @@ def _load(node: NodeInfo) -> Text:
 
 
 def _manager(manager: ManagerInfo) -> str:
-    return f"{manager.name} (leads {counted(len(manager.led), 'job')})" if manager.led else manager.name
+    about = [f"leads {counted(len(manager.led), 'job')}"] * bool(manager.led)
+    about += [manager.level] * (manager.level != "normal")
+    return f"{manager.name} ({', '.join(about)})" if about else manager.name
 
 
 def _heard(node: NodeInfo, at_ms: int) -> str:

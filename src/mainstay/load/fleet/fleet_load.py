@@ -86,7 +86,7 @@ class FleetLoad:
         self._gos += 1
         if recorded and (end := fleet.go_end(recorded[0].go)) is not None:
             if end.total is not None:
-                self._on_window(end.total)
+                self._on_window(replace(end.total, adopted=True))
             return end.reports, None
         ticking = asyncio.ensure_future(self._tick())
         try:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ...errors import InvalidTransition, MainstayError, ReconnectFailed, StoreError
+from ...errors import InvalidTransition, MainstayError, Overloaded, ReconnectFailed, StoreError
 from ...lifecycle import table_of
 from ..generator_process import LineHandler
 from ..outputs import Output, RunOutputs
@@ -113,12 +113,14 @@ class RunFollower:
                     if not self._away:
                         self._note(f"the cluster does not answer ({error}); the run goes on, and so does this command")
                     self._away = True
+                    if isinstance(error, Overloaded):
+                        self._answered_s = self._now_s()  # a busy manager refuses, and is not away
                     silent_s = self._now_s() - max(self._answered_s, self._heard_s)
                     if silent_s >= _TRIES_S:
                         raise ReconnectFailed(
                             self._source.id, silent_s, why=error, cancelling=self._cancelling
                         ) from error
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_pause_after(error))
                     continue
                 self._answered_s = self._now_s()
                 if self._away:
@@ -212,8 +214,8 @@ class RunFollower:
         while True:
             try:
                 self.job = await self._source.cancel(by=self._by)
-            except StoreError:
-                await asyncio.sleep(_AGAIN_S)
+            except StoreError as error:
+                await asyncio.sleep(_pause_after(error))
                 continue
             except InvalidTransition:
                 pass  # it has just ended
@@ -224,6 +226,10 @@ class RunFollower:
             self._cancelling = False
             self._look.set()
             return
+
+
+def _pause_after(error: StoreError) -> float:
+    return max(_AGAIN_S, error.retry_after_s) if isinstance(error, Overloaded) else _AGAIN_S
 
 
 __all__ = ["FollowedRun", "RunFollower"]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ...control import Control
-from ...errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreUnavailable
+from ...errors import InvalidInput, MainstayError, RateLimited, RequestRefused, ServerUnreachable, StoreUnavailable
 from ...model import ErrorInfo
 from ...stores import Wake
 from ...stores.remote import manager_connection
@@ -198,11 +198,16 @@ class HttpJobChanges:
 
 
 async def _answered(answer: Any) -> Any:
-    """The answer of a server; one that is away is like a store that is away."""
+    """The answer of a server; one that is away is like a store that is away, and one that asks for a pause like a busy
+    manager."""
     try:
         return await answer
     except ServerUnreachable as error:
         raise StoreUnavailable(str(error)) from error
+    except RequestRefused as error:
+        if error.retry_after_s is None:
+            raise
+        raise RateLimited("requests to the server", error.retry_after_s) from error
 
 
 __all__ = ["BusRunSource", "HttpRunSource", "JobChanges", "LedJob", "RunSource"]

@@ -56,7 +56,7 @@ class SliceMerger:
                 del self._arrived_s[bucket]
                 for number, part in self._parts.pop(bucket).items():
                     self._be_late(number, part)
-            self._on_window(replace(total, process=-1, draining=False))
+            self._on_window(replace(total, process=-1, draining=False, adopted=True))
         self.tick()
 
     def take_late(self, slice_number: int) -> int:

@@ -128,6 +128,8 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     bucket: int
     width: int = 1
     """number of buckets; more than one if merged over time"""
+    adopted: bool = False
+    """the sum of windows that a leader before this one has judged one by one"""
     process: int = -1
     """-1: merged over all"""
     users: int = 0

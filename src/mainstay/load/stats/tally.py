@@ -49,8 +49,8 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     first, then buckets; the order of the arguments does not matter.
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
-    Window(bucket=7, width=1, process=-1, users=7, draining=False, begun=0, iterations=0, failed_iterations=0,
-    aborted_iterations=0, arrivals=0, dropped=0, unbegun=0, refused_users=0, aborted=0, aborted_sent=0,
+    Window(bucket=7, width=1, adopted=False, process=-1, users=7, draining=False, begun=0, iterations=0,
+    failed_iterations=0, aborted_iterations=0, arrivals=0, dropped=0, unbegun=0, refused_users=0, aborted=0, aborted_sent=0,
     aborted_received=0, sent_calls=0, answered_calls=0, resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[],
     examples={}, health={})
     """

@@ -99,8 +99,9 @@ class _For(_Term):
         if holds is None:
             return None
         self.value = value
-        self._held = self._held + 1 if holds else 0
-        self._broken = 0 if holds else self._broken + 1
+        passed = _whole_seconds(seconds)
+        self._held = self._held + passed if holds else 0
+        self._broken = 0 if holds else self._broken + passed
         if self._broken >= self._wanted:
             return False
         return True if self._held >= self._wanted else None
@@ -131,12 +132,13 @@ class _Over(_Term):
     def add(self, piece: Piece, seconds: float) -> bool | None:
         self._open.merge(piece)
         self._open_s += seconds
-        self._seconds += 1
-        if self._seconds % self._grain:
-            return None
-        self._pieces.append((self._open, self._open_s))
-        self._open, self._open_s = Piece(), 0.0
-        if len(self._pieces) < (self._pieces.maxlen or 0):
+        is_new = False
+        for _ in range(_whole_seconds(seconds)):
+            self._seconds += 1
+            if self._seconds % self._grain == 0:
+                self._pieces.append((self._open, self._open_s))
+                self._open, self._open_s, is_new = Piece(), 0.0, True
+        if not is_new or len(self._pieces) < (self._pieces.maxlen or 0):
             return None
         return self._look()
 
@@ -168,9 +170,10 @@ class _Within(_Term):
         self._seconds = 0
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
-        if self._seconds % self._grain == 0:
-            self._pieces.append((Piece(), 0.0))
-        self._seconds += 1
+        for _ in range(_whole_seconds(seconds)):
+            if self._seconds % self._grain == 0:
+                self._pieces.append((Piece(), 0.0))
+            self._seconds += 1
         last, covered_s = self._pieces[-1]
         last.merge(piece)
         self._pieces[-1] = (last, covered_s + seconds)
@@ -239,6 +242,11 @@ class _CountWithin(_Term):
         """Whether the count is too small, and there is time left."""
         assert self._first is not None
         return _grows_to(self._op, self._sum, self._meaning.limit) and at - self._first + 1 < self._length
+
+
+def _whole_seconds(seconds: float) -> int:
+    """How many seconds a piece stands for: one, or more if it is that of a wide window."""
+    return max(1, round(seconds))
 
 
 def _within(threshold: Threshold, meaning: Meaning) -> Term:

@@ -216,7 +216,7 @@ class ThresholdJudge:
             piece.amounts.append((window.bucket + window.width, piece.amount - before))
         self._covered += window.width
         self._end = max(self._end, window.bucket + window.width - self._origin)
-        if window.width > SECOND:
+        if window.adopted:
             self._skip(self._end // SECOND)
         else:
             self._advance(self._end // SECOND)
@@ -249,6 +249,9 @@ class ThresholdJudge:
             # there is no load between two layers of workflows
             if not self._covered:
                 continue
+            if self._covered > SECOND:
+                # a wide window: its seconds are judged together
+                self._second = second
             for watch in self._watches:
                 watch.second(self._pieces[watch.key], self._covered / SECOND, float(self._second))
             self._pieces = self._fresh()

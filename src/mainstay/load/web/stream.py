@@ -20,6 +20,7 @@ from starlette.responses import Response
 from ...control import is_over
 from ...errors import InvalidInput
 from ...model import Job
+from ...token_bucket import TokenBuckets
 from ...web.api import ApiRequest, ApiResponse, etag_of, masked_job
 from ...web.live import EndMessage, TroubleMessage, event, event_of, stream_operation, stream_response
 from ..extra import extra_needed
@@ -49,31 +50,26 @@ class RunStreamQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowLimiter:
-    """A token bucket for the windows of one client.
+    """The rate of windows for one client.
 
     >>> limiter = WindowLimiter(lambda: 7.0)
     >>> limiter.allows(3), limiter.allows(3), limiter.allows(1)
-    (3, 1, 1)
+    (3, 1, 0)
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._at_s = now_s()
-        self._tokens = float(_BURST)
+        self._buckets = TokenBuckets(_WINDOWS_PER_S, burst=_BURST)
+        self.wait_s = 0.0
+        """until one more may be sent"""
 
     def allows(self, windows: int) -> int:
         """As how many messages so many windows may be sent now: as they are, as one, or 0: wait."""
-        now_s = self._now_s()
-        self._tokens = min(_BURST, self._tokens + (now_s - self._at_s) * _WINDOWS_PER_S)
-        self._at_s = now_s
-        allowed = windows if windows <= self._tokens else int(self._tokens >= 1)
-        self._tokens -= allowed
-        return allowed
-
-    @property
-    def wait_s(self) -> float:
-        """Until one more may be sent."""
-        return max(0.0, (1 - self._tokens) / _WINDOWS_PER_S)
+        allowed, self.wait_s = 0, 0.0
+        while allowed < windows and not self.wait_s:
+            self.wait_s = self._buckets.take("", self._now_s())
+            allowed += not self.wait_s
+        return windows if allowed == windows else min(1, allowed)
 
 
 async def stream_load(ask: ApiRequest[RunStreamQuery, None]) -> Response:

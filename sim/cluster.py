@@ -128,8 +128,6 @@ class ClusterWorld(NodesWorld):
         self.network = FaultyBusNetwork(rng=self.rng("network"))
         self.weather = BusWeather(self.network, self.host_names(), calm)
         self.places = RunPlaces(loop)
-        self.skews_s: dict[str, float] = {}
-        """by host: how far a script has set its time of the store, from its next start on"""
         self.stale: dict[str, dict[str, Job]] = {}
         """by host: the rows as the replica has them that it reads from; those that are not in it are new"""
         self.submitted: dict[str, list[Operation[str, str]]] = {}
@@ -208,8 +206,7 @@ class ClusterWorld(NodesWorld):
         made = super().link(name)
         self.gates[name] = closing = _WatchedGate(self.store, self, name)
         watched = FaultyStore(closing, rng=self.rng(f"link {name} {self.started}"), faults=made.faults)
-        drawn_s = self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S)
-        watched.clock = LoopClock(self.loop, skew_s=self.skews_s.get(name, drawn_s))
+        watched.clock = LoopClock(self.loop, skew_s=self.rng(f"skew {name}").uniform(-SKEW_S, SKEW_S))
         self.links[name] = watched
         return watched
 

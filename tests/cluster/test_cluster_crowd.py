@@ -17,6 +17,7 @@ from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.nats_server import LocalNats
 from mainstay.control import JobRequest
 from mainstay.stores import open_store
+from tests.cluster.idle_load import idle
 from tests.cluster.joined_nodes import joined_node
 from tests.cluster.local_clusters import running_cluster, until
 
@@ -55,7 +56,7 @@ async def test_two_hundred_starts_in_one_process_leave_no_task_descriptor_or_sub
 
     async def cycle() -> None:
         client = await address["manager"].connect("manager", "m1", timeout_s=30)
-        manager = Manager(store, client, ManagerOptions(name="m1", state=str(tmp_path / "m1")))
+        manager = Manager(store, client, ManagerOptions(name="m1", state=str(tmp_path / "m1")), sample_load=idle)
         await manager.start()
         async with joined_node(address["node"].url, "n1") as node:
             async with node.store.wake(["queue:default"]):

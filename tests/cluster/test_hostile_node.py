@@ -26,6 +26,7 @@ from mainstay.stores import CALLS
 from mainstay.stores.remote import MAINSTAY_VERSION, NODE_CALLS, RemoteStore, StoreAnswer, StoreRequest, open_remote
 from mainstay.stores.remote.wire import encode
 from mainstay.testing import MemoryStore
+from tests.cluster.idle_load import idle
 from tests.cluster.local_clusters import running_cluster, until
 from tests.cluster.secure_bus import SecureBus
 from tests.stores.remote.test_hostile_node import BOMBS
@@ -45,7 +46,9 @@ class Siege:
     async def start(self) -> None:
         for name in ("m1", "m2"):
             options = ManagerOptions(name=name, cluster="shop")
-            manager = Manager(self.store, await self.connect(name), options, allowed_queues=lambda _: ["mail"])
+            manager = Manager(
+                self.store, await self.connect(name), options, allowed_queues=lambda _: ["mail"], sample_load=idle
+            )
             await manager.start()
             self.stack.push_async_callback(manager.stop)
             self.managers.append(manager)

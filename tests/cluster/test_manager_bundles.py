@@ -21,6 +21,7 @@ from mainstay.model import LEAD_QUEUE, Options
 from mainstay.outputs import open_blobs
 from mainstay.stores.memory import MemoryStore
 from tests.bundles.program import OURS, shop
+from tests.cluster.idle_load import idle
 from tests.cluster.local_clusters import until
 
 
@@ -30,7 +31,8 @@ async def running(
 ) -> AsyncIterator[tuple[Manager, MemoryBusNetwork]]:
     network, store = MemoryBusNetwork(), store or MemoryStore()
     files = await open_blobs(blobs) if blobs else None
-    manager = Manager(store, network.client("m1"), ManagerOptions(name="m1", **OURS), blobs=files, **options)
+    given = {"blobs": files, "sample_load": idle, **options}
+    manager = Manager(store, network.client("m1"), ManagerOptions(name="m1", **OURS), **given)
     await manager.start()
     try:
         yield manager, network

@@ -10,6 +10,7 @@ import pytest
 from bench.window_flood import FloodedManager
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [10_000, 1_000_000])
 async def test_a_flood_of_windows_holds_up_neither_beats_nor_a_cancel(tmp_path: Path, rate: int) -> None:
     """Also if more arrive than the manager can read, or the server keeps for it."""

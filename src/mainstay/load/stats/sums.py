@@ -241,6 +241,7 @@ class WindowSum:
         return Window(
             bucket=self.first,
             width=self.end - self.first,
+            adopted=False,
             process=processes[0] if len(processes) == 1 else _SEVERAL,
             users=self.users,
             draining=self.draining,

@@ -39,6 +39,8 @@ _PHASES = ("send", "wait", "receive")
 _QUEUE = 20_000
 #: how long a slice works on a command before it says that it is not done
 _POLL_S = 1.0
+#: windows that are sent again in one answer
+_MOST_REPAIRED = 20
 
 
 class FakeSlice:
@@ -55,6 +57,8 @@ class FakeSlice:
         self._together = 2
         self._requests = requests
         self._iterations = 0
+        self._kept: dict[int, SliceWindow] = {}
+        """by number: those that the leader has not confirmed"""
         self._unsent = 0
         self._bodies: dict[int, list[StepStats]] = {}
         self._steps = steps
@@ -70,6 +74,7 @@ class FakeSlice:
                     over=False,
                     go=0 if self.order is None else 1,
                     windows=self.windows,
+                    repaired=self._lost(order),
                 )
             case StartSlice():
                 self.order = order
@@ -103,7 +108,15 @@ class FakeSlice:
         part = SliceWindow(token=1, go=1, number=bucket + 1 - width - first, count=width, window=window)
         self.windows = part.number + width
         self._iterations += count
+        self._kept[part.number] = part
         return part
+
+    def _lost(self, ping: PingSlice) -> list[SliceWindow]:
+        """What did not arrive, as far as an answer has room for it. Forgets what did."""
+        for number in [number for number in self._kept if number < ping.upto]:
+            del self._kept[number]
+        wanted = [part for part in self._kept.values() if any(a <= part.number < b for a, b in ping.gaps)]
+        return wanted[:_MOST_REPAIRED]
 
     def _measured(self, count: int) -> list[StepStats]:
         if count not in self._bodies:

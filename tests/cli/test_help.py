@@ -31,7 +31,7 @@ STORELESS = {
     ("jobs", "output"),
     *(("outputs", name) for name in ("list", "verify", "migrate")),
     *(("tokens", name) for name in ("add", "list", "revoke")),
-    *(("load", name) for name in ("run", "new", "ping", "target", "report", "compare")),
+    *(("load", name) for name in ("run", "watch", "new", "ping", "target", "report", "compare")),
 }
 
 

@@ -90,9 +90,11 @@ def carried(call: ApiCall[T], tries: Tries, rng: random.Random) -> Flow[T]:
                 asked_s = error.retry_after_s
             else:
                 asked_s = retry_after(answer)
-            if answer.status == _TOO_MANY or isinstance(error, Overloaded):  # nothing was done
+            is_busy = isinstance(error, Overloaded)
+            if answer.status == _TOO_MANY or is_busy:
                 refused += 1
-                again = refused <= tries.refusals
+                # the server refuses a whole request, but a busy store one call of it: others may have been done
+                again = refused <= tries.refusals and (call.safe or not is_busy)
             else:
                 again = answer.status in _AWAY and call.safe
         pause_s = tries.pause(tried, asked_s, rng)

@@ -37,7 +37,7 @@ OPERATIONS = operations()
         (
             json_view.SessionView,
             Session,
-            {"beat_ms", "offer", "standing"},
+            {"beat_ms", "offer", "standing", "degraded"},
             {"queues", "tasks", "at_work", "silent_ms", "age_ms"},
         ),
         (json_view.StatsView, Stats, {"routed", "leads"}, {"live_sessions", "limits", "unserved"}),

@@ -13,7 +13,14 @@ from mainstay import errors
 from mainstay.client.calls import ApiAnswer, ApiCall, named, reader
 from mainstay.client.exchange import Flow, Lost, RetryPause, Tries, carried
 from mainstay.client.refusals import error_of
-from mainstay.errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreUnavailable
+from mainstay.errors import (
+    InvalidInput,
+    MainstayError,
+    Overloaded,
+    RequestRefused,
+    ServerUnreachable,
+    StoreUnavailable,
+)
 
 STEADY = Tries(jitter=False)
 FINE = ApiAnswer(status=200, headers={}, body=b"7")
@@ -67,6 +74,15 @@ def test_what_cannot_be_sent_twice_is_sent_again_only_if_it_was_never_sent() -> 
 def test_whoever_is_too_fast_waits_as_long_as_it_is_told() -> None:
     many = problem(429, "too_many_requests", **{"retry-after": "3"})
     assert asked(safe=False, answers=[many, many, FINE]) == (7, [3.0, 3.0])
+
+
+@pytest.mark.parametrize(("status", "reason"), [(503, "overloaded"), (429, "rate_limited")])
+def test_a_busy_store_is_asked_again_only_if_the_request_can_be_sent_twice(status: int, reason: str) -> None:
+    busy = problem(status, reason, **{"retry-after": "3"})
+    assert asked(safe=True, answers=[busy, busy, FINE]) == (7, [3.0, 3.0])
+    error, pauses = asked(safe=False, answers=[busy])
+    assert isinstance(error, Overloaded)
+    assert pauses == []
 
 
 def test_a_pause_that_is_too_long_is_not_made() -> None:

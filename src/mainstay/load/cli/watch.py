@@ -32,7 +32,8 @@ def watch(
     --cluster also takes the address of a server of the cluster (http or https), with the token in MAINSTAY_TOKEN, and
     the whole ID.
 
-    Exit codes: as of `mainstay load run`; 130 after Ctrl-C.
+    Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it cannot be followed, 98 not trustworthy, with --strict,
+    99 a threshold failed, 130 left with Ctrl-C.
 
     [bold]Examples[/bold]
 

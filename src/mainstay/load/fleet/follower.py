@@ -23,6 +23,8 @@ _OVER_S = 0.2
 _SILENCE_S = 4.0
 #: pause before another try if the cluster does not answer, and how long it is tried
 _AGAIN_S, _TRIES_S = 1.0, 60.0
+#: the same for the numbers of a run that has ended
+_LAST_S = 10.0
 
 
 class FollowedRun(NamedTuple):
@@ -99,7 +101,20 @@ class RunFollower:
                 task.cancel()
             await asyncio.gather(leaving, settled, *others, return_exceptions=True)
         self._waiting("")
-        return FollowedRun(job, await self._source.summary())
+        return FollowedRun(job, await self._last_summary(job))
+
+    async def _last_summary(self, job: LedJob) -> Summary | None:
+        """The numbers of a run that is followed no more. Those of one that has ended are worth a wait."""
+        until_s = self._now_s() + (0.0 if job.settled_ms is None else _LAST_S)
+        while True:
+            try:
+                return await self._source.summary()
+            except StoreError as error:
+                if self._now_s() >= until_s:
+                    if job.settled_ms is None:
+                        return None
+                    raise
+                await asyncio.sleep(_pause_after(error))
 
     async def _until_settled(self) -> LedJob:
         self._answered_s = self._now_s()

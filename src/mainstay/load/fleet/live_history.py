@@ -47,7 +47,10 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True):
     @property
     def moment(self) -> Moment:
         """The sum of the windows, and the state of the run at the end of the last one."""
-        return _decode(_decompress(self.packed))
+        try:
+            return _decode(_decompress(self.packed))
+        except zstandard.ZstdError as error:
+            raise msgspec.DecodeError(f"a window of the history cannot be unpacked: {error}") from None
 
 
 class LiveQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
@@ -20,6 +21,8 @@ from .live import LiveMoment, decode_live
 from .live_cursor import LiveCursor, LiveUpdate
 from .live_history import LiveAnswer, LiveHistory, LiveQuery
 from .messages import UNREADABLE, encode, live_subject
+
+log = logging.getLogger("mainstay.load")
 
 #: how long a leader may take to answer
 _ANSWER_S = 2.0
@@ -82,14 +85,20 @@ class WatchedRun:
         messages = await self._bus.subscribe(live_subject(self._job))
 
         async def read() -> None:
-            async with messages:
-                with contextlib.suppress(BusError):
-                    await self._ask(LiveQuery())
+            try:
+                async with messages:
+                    with contextlib.suppress(BusError):
+                        await self._ask(LiveQuery())
+                    self.asked.set()
+                    self._notify()
+                    async for message in messages:
+                        with contextlib.suppress(*UNREADABLE):  # of another version
+                            await self._take(decode_live(message.body))
+            except Exception:
+                log.exception("the windows of job=%s cannot be followed", self._job)
+            finally:
+                # those who wait must not wait for a reader that is gone
                 self.asked.set()
-                self._notify()
-                async for message in messages:
-                    with contextlib.suppress(*UNREADABLE):  # of another version
-                        await self._take(decode_live(message.body))
                 self.is_open = False
                 self._notify()
 
@@ -235,9 +244,9 @@ class WatchedRun:
                 body = await self._bus.request(self._asks, encode(query), _ANSWER_S)
                 try:
                     answer = _decode_answer(body)
+                    history = self._answered(answer, query)
                 except UNREADABLE as error:
                     raise BusError(f"the history of a run cannot be read: {error}") from None
-                history = self._answered(answer, query)
                 if history is None or not answer.more:
                     return
                 query = _query(history)

@@ -31,7 +31,7 @@ RETRY_AFTER_S = 1.0
 
 
 class CallRate(NamedTuple):
-    """The calls that one caller may make: so many at once, and then so many a second."""
+    """The calls that one caller may make: a number at once, and then a number each second."""
 
     each_s: float
     burst: float

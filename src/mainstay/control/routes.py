@@ -13,7 +13,7 @@ from ..model import PLACE_QUEUE, Job, check_id
 from ..stores import JobStore, Query, all_rows
 from .assignments import UnitAssignment, assignments_of
 
-#: units of one answer: the events of each are read, for whoever may read the job
+#: units of one answer: the events of each are read, for every caller that may read the job
 _MOST_UNITS = 1000
 #: events of a unit that are read: more than all assignments of one write
 _EVENTS = 500

@@ -116,7 +116,7 @@ class Engine:
         await self._ledger.flush()
 
     def cores_elsewhere(self, cores: int) -> None:
-        """Slices in other engines of the node hold so many of its cores now: the tasks here get the rest."""
+        """Slices in other engines of the node hold this number of its cores now: the tasks here get the rest."""
         self._runs.cores_elsewhere(cores)
 
     async def pulsed(

@@ -35,7 +35,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class CoresHeld(msgspec.Struct, frozen=True, tag=True):
-    """Engine: the slices of load tests that I run hold so many cores of the node now."""
+    """Engine: the slices of load tests that I run hold this number of cores of the node now."""
 
     cores: int
 
@@ -67,7 +67,7 @@ class Pulsed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class CoresElsewhere(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor: your siblings hold so many cores of the node for slices of load tests."""
+    """Supervisor: your siblings hold this number of cores of the node for slices of load tests."""
 
     cores: int
 

@@ -168,7 +168,7 @@ class Runs:
         return wanted if slots == self._concurrency else max(0, min(wanted, slots - self._in_slots - waiting))
 
     def cores_elsewhere(self, cores: int) -> None:
-        """Other engines of the node hold so many cores now."""
+        """Other engines of the node hold this number of cores now."""
         self._process.cores.elsewhere = cores
         self._made_room()
 

@@ -94,7 +94,8 @@ class FleetWork:
 
     async def call(self, options: FleetOptions) -> Summary:
         """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine, and
-        `GiveBack` if this manager cannot lead it now: the slices run on, and whoever claims the job next leads them."""
+        `GiveBack` if this manager cannot lead it now: the slices run on, and the manager that claims the job next leads
+        them."""
         try:
             return await _Lead(self, self._host, context(), options).run()
         except (BusError, *PASSING) as error:

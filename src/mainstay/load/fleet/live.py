@@ -82,7 +82,7 @@ class BusOutput:
     async def start(self, header: Header) -> None:
         """Publish the header."""
         self._history = LiveHistory(header, epoch=self._epoch)
-        with contextlib.suppress(BusError):  # without the bus nobody asks
+        with contextlib.suppress(BusError):  # without the bus there are no requests
             queries = await self._bus.subscribe(f"data.history.*.*.{self._job}")
             self._answering = asyncio.create_task(self._answer(queries), name="mainstay live history")
         await self._publish(self._message(header=header))

@@ -97,7 +97,7 @@ class LiveCursor:
         return mark is not None and mark.epoch == history.epoch and mark.results < len(history.results)
 
     def updates(self, history: LiveHistory, *, as_one: bool = False, at_a_time: int = 1) -> Iterator[LiveUpdate]:
-        """What it lacks now, with so many windows at a time, or all `as_one`. The mark has moved when an update is
+        """What it lacks now, with `at_a_time` windows in each, or all `as_one`. The mark has moved when an update is
         passed on."""
         entries = self.pending(history)
         if entries is None:

@@ -57,7 +57,7 @@ class OnceOrders:
                 record.answers[key] = replace(known, values={})
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
-        """Each workflow is torn down by the process that set it up. If that is lost, nobody can."""
+        """Each workflow is torn down by the process that set it up. If that is lost, no other can."""
         fleet, asked = self._fleet, self._fleet.record.asked
         by_slice: dict[tuple[int, int], list[str]] = {}
         for name in workflows:

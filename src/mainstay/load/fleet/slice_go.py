@@ -339,7 +339,7 @@ class SliceGo:
                 if await self._start_alone(link):
                     return link
             except GeneratorLost as error:
-                # if it is silent, nobody knows whether it has begun
+                # if it is silent, it is unknown whether it has begun
                 fleet.merger.close(own.number)
                 await self._lost(link, error)
             else:

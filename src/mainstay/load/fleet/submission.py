@@ -53,8 +53,8 @@ async def core_problem(store: JobStore, ask: AskCoreProblem) -> str:
 
 
 async def is_submitted(store: JobStore, name: str, key: str | None) -> bool:
-    """Whether there is a run with this key. Nodes and bundles may have gone since; whoever repeats the request because
-    its answer was lost gets the run nevertheless."""
+    """Whether there is a run with this key. Nodes and bundles may have gone since; a caller that repeats the request
+    because its answer was lost gets the run nevertheless."""
     if key is None:
         return False
     query = Query(kind=KIND.name, queue=LEAD_QUEUE, name=name, key=key, value_bytes=0)

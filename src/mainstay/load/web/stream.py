@@ -64,7 +64,7 @@ class WindowLimiter:
         """until one more may be sent"""
 
     def allows(self, windows: int) -> int:
-        """As how many messages so many windows may be sent now: as they are, as one, or 0: wait."""
+        """In how many messages this number of windows may be sent now: one for each, one for all, or 0: wait."""
         allowed, self.wait_s = 0, 0.0
         while allowed < windows and not self.wait_s:
             self.wait_s = self._buckets.take("", self._now_s())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import sys
 import time
@@ -20,6 +21,7 @@ import msgspec
 from mainstay.bus import Bus
 from mainstay.cluster.liveness_settings import LivenessSettings
 from mainstay.cluster.manager import Manager, ManagerOptions
+from mainstay.cluster.manager_load import LoadSample
 from mainstay.cluster.status import NodeBeat
 from mainstay.errors import BusError
 from mainstay.model import Offer, Session
@@ -134,7 +136,17 @@ class CostCluster:
     async def _manage(self, name: str) -> None:
         bus = self.network.client(f"manager.{name}", host=name)
         options, rng = ManagerOptions(name=name), random.Random(name)
-        manager = Manager(self.store, bus, options, liveness=self._liveness, rng=rng, host=name, pid=1)
+        manager = Manager(
+            self.store,
+            bus,
+            options,
+            liveness=self._liveness,
+            rng=rng,
+            host=name,
+            pid=1,
+            # not the load of the machine that runs the simulation
+            sample_load=lambda late_s: LoadSample(0.0, 0.0, late_s),
+        )
         await manager.start()
         self.managers[name] = manager
 
@@ -176,10 +188,14 @@ class CostCluster:
 def measure(nodes: int, *, seconds: float = MEASURED_S, counts: bool = False) -> LeaderCost:
     """The cost of the leader of this many nodes."""
     loop = CostLoop(1, counts=counts)
+    # the collector would call what others have left, at any moment
+    gc.collect()
+    gc.disable()
     try:
         return loop.run_until_complete(CostCluster(loop, nodes).run(seconds))
     finally:
         loop.close()
+        gc.enable()
 
 
 def cost_lines(costs: Sequence[LeaderCost]) -> list[str]:

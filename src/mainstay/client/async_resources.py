@@ -252,8 +252,8 @@ class AsyncLoadsResource:
         key: str | None = None,
         on_note: Callable[[str], None] = log.warning,
     ) -> FleetRequest:
-        """The first half of a submit: check a planned run, and send its code. There is no job yet. With the `key` of
-        the job, a run that was submitted before is found although its nodes have gone."""
+        """The first half of a submit: check a planned run, and send its code. It creates no job. With the `key` of the
+        job, a run that was submitted before is found although its nodes have gone."""
         return await self._run(self._core.prepare(planned, demand, on_note, key=key))
 
     async def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> AsyncJobHandle:

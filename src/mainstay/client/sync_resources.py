@@ -250,8 +250,8 @@ class LoadsResource:
         key: str | None = None,
         on_note: Callable[[str], None] = log.warning,
     ) -> FleetRequest:
-        """The first half of a submit: check a planned run, and send its code. There is no job yet. With the `key` of
-        the job, a run that was submitted before is found although its nodes have gone."""
+        """The first half of a submit: check a planned run, and send its code. It creates no job. With the `key` of the
+        job, a run that was submitted before is found although its nodes have gone."""
         return self._run(self._core.prepare(planned, demand, on_note, key=key))
 
     def insert(self, request: FleetRequest, **options: Unpack[LoadJobOptions]) -> JobHandle:

@@ -27,7 +27,7 @@ def context_bytes(values: Values) -> int:
 
 
 def within_context(answer: Values, *, kept: int = 0) -> Values:
-    """The answer, without the values for which there is no room beside the `kept` bytes. Their workflows have failed.
+    """The answer, without the values that do not fit beside the `kept` bytes. Their workflows have failed.
 
     >>> answer = within_context(Values(values={"Shop": {"tokens": "x" * 600_000}, "Search": {"page": 1}}))
     >>> answer.values

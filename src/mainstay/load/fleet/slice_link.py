@@ -208,7 +208,7 @@ class SliceLink:
             try:
                 answer = await self._request(command, self._within_s)
             except GeneratorLost:
-                # what cannot be read is no contact
+                # an unreadable answer does not count as contact
                 answer = None
                 await asyncio.sleep(_RETRY_S)
             if isinstance(answer, CommandAccepted | CommandRefused):

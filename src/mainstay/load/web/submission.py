@@ -106,7 +106,7 @@ async def check_placement(ask: ApiRequest[NoParameters, PlacementQuestion]) -> R
     _bundles(ask.site.cluster)
     with extra_needed("a load test on nodes"):
         from ..fleet.submission import core_problem  # noqa: PLC0415 - an extra that most servers do without
-        from ..fleet.submission_steps import AskCoreProblem  # noqa: PLC0415
+        from ..fleet.submission_steps import AskCoreProblem  # noqa: PLC0415 - as above
 
     question = AskCoreProblem(ask.body.demand, ask.body.name or "", ask.body.key)
     return json_response(PlacementAnswer(problem=await core_problem(ask.served.store, question)))
@@ -119,9 +119,9 @@ async def submit_run(ask: ApiRequest[NoParameters, RunSubmission]) -> Response:
     bundles = _bundles(ask.site.cluster)
     with extra_needed("a load test on nodes"):
         from ..fleet.checked_run import check_in_bundle, checked_run  # noqa: PLC0415 - as above
-        from ..fleet.submission import core_problem, is_submitted, run_job  # noqa: PLC0415
-        from ..fleet.submission_steps import AskCoreProblem, FleetRequest  # noqa: PLC0415
-        from ..handler import limits_on_nodes  # noqa: PLC0415
+        from ..fleet.submission import core_problem, is_submitted, run_job  # noqa: PLC0415 - as above
+        from ..fleet.submission_steps import AskCoreProblem, FleetRequest  # noqa: PLC0415 - as above
+        from ..handler import limits_on_nodes  # noqa: PLC0415 - as above
     options, store = body.job_options(key_header(ask)), ask.served.store
     try:
         run = checked_run(body.run, refusal)
